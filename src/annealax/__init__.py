@@ -1,1 +1,32 @@
-"""annealax."""
+"""annealax: samples from hard densities, and their normalising constants.
+
+SMC samplers whose annealing steps are helped by normalising flows (CRAFT), on JAX.
+"""
+
+from annealax import flows as flows
+from annealax import kernels as kernels
+from annealax import targets as targets
+from annealax._errors import AnnealaxError as AnnealaxError
+from annealax._errors import InvalidInputError as InvalidInputError
+from annealax._errors import SamplingError as SamplingError
+from annealax._fit import Fit as Fit
+from annealax._fit import Snapshot as Snapshot
+from annealax._fit import fit as fit
+from annealax._particles import Particles as Particles
+from annealax._path import AbstractPath as AbstractPath
+from annealax._path import Edge as Edge
+from annealax._path import GeometricPath as GeometricPath
+from annealax._resampling import AbstractResampler as AbstractResampler
+from annealax._resampling import ESSResampling as ESSResampling
+from annealax._resampling import NoResampling as NoResampling
+from annealax._result import Result as Result
+from annealax._result import StepInfo as StepInfo
+from annealax._sampler import Sampler as Sampler
+from annealax._sampler import correct as correct
+from annealax._sampler import transport as transport
+from annealax.trainers import CRAFT as CRAFT
+from annealax.trainers import AbstractTrainer as AbstractTrainer
+from annealax.trainers import TrainInfo as TrainInfo
+from annealax.trainers import TrainState as TrainState
+
+__version__ = "0.1.0"

@@ -1,1 +1,11 @@
-"""TODO."""
+"""Flows: builders that return flowjax bijections, each starting as the identity.
+
+Any unconditional flowjax bijection of the right shape can be used as well.
+"""
+
+from annealax._flows import replicate as replicate
+from annealax._flows import select as select
+from annealax.flows.affine import diagonal_affine as diagonal_affine
+from annealax.flows.autoregressive import affine_autoregressive as affine_autoregressive
+from annealax.flows.autoregressive import spline_autoregressive as spline_autoregressive
+from annealax.flows.coupling import coupling as coupling

@@ -1,1 +1,16 @@
-"""TODO."""
+"""Markov kernels for one particle; samplers `vmap` them."""
+
+from annealax.kernels._base import AbstractKernel as AbstractKernel
+from annealax.kernels._base import KernelInfo as KernelInfo
+from annealax.kernels._base import Point as Point
+from annealax.kernels._base import point_at as point_at
+from annealax.kernels._schedule import AbstractSchedule as AbstractSchedule
+from annealax.kernels._schedule import InterpolatedStepSize as InterpolatedStepSize
+from annealax.kernels._schedule import PerTemperature as PerTemperature
+from annealax.kernels._schedule import bind as bind
+from annealax.kernels.composition import Composition as Composition
+from annealax.kernels.composition import NoMove as NoMove
+from annealax.kernels.hmc import HMC as HMC
+from annealax.kernels.hmc import MALA as MALA
+from annealax.kernels.nuts import NUTS as NUTS
+from annealax.kernels.random_walk import RandomWalk as RandomWalk

@@ -1,1 +1,6 @@
-"""TODO."""
+"""Trainers: how flows are learnt. Each is one method of the paper."""
+
+from annealax.trainers._base import AbstractTrainer as AbstractTrainer
+from annealax.trainers._base import TrainInfo as TrainInfo
+from annealax.trainers._base import TrainState as TrainState
+from annealax.trainers.craft import CRAFT as CRAFT

@@ -1,0 +1,165 @@
+"""The one loop that drives any trainer.
+
+Many training steps run in one device call; how many is a number the compiled program
+takes as input, so a fit compiles once whatever the number of steps. The key of a step
+depends on its index alone: results do not depend on how the steps are grouped.
+"""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.bijections import AbstractBijection
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from annealax._errors import InvalidInputError
+from annealax._progress import FitProgress
+from annealax.trainers import AbstractTrainer, TrainInfo, TrainState
+
+_SECONDS_PER_CALL = 1.0
+
+
+class Fit(NamedTuple):
+    """The outcome of a fit.
+
+    Attributes:
+        flows: The trained flows, one per transition; give them to `Sampler.run`.
+        history: What each step showed: arrays with a leading axis over steps.
+        state: The trainer's state after the last step.
+        seconds: Wall-clock time of the steps, compilation apart.
+        compile_seconds: Time to compile.
+    """
+
+    flows: AbstractBijection
+    history: TrainInfo
+    state: TrainState
+    seconds: float
+    compile_seconds: float
+
+
+class Snapshot(NamedTuple):
+    """What a callback sees after each device call.
+
+    Attributes:
+        step: Steps made so far.
+        num_steps: Steps asked for.
+        state: The trainer's state.
+        info: What the steps of this call showed, stacked.
+        seconds: Time since the first step began, compilation apart.
+    """
+
+    step: int
+    num_steps: int
+    state: TrainState
+    info: TrainInfo
+    seconds: float
+
+
+def fit(
+    key: PRNGKeyArray,
+    trainer: AbstractTrainer,
+    flow: AbstractBijection,
+    *,
+    num_steps: int,
+    steps_per_call: int | None = None,
+    callback: Callable[[Snapshot], bool | None] | None = None,
+    progress: bool = False,
+) -> Fit:
+    """Train flows.
+
+    Args:
+        key: Random key.
+        trainer: How to train, for instance `CRAFT(sampler, optax.adam(1e-3))`.
+        flow: Where every transition's flow starts; ours start as the identity.
+        num_steps: Number of training steps.
+        steps_per_call: Steps per device call, at most; None to choose it so that a
+            call takes about a second.
+        callback: Called after each device call; training stops if it returns True.
+        progress: Show a live line with loss, log Z and ESS.
+    """
+    if num_steps < 0 or int(num_steps) != num_steps:
+        raise InvalidInputError(f"num_steps must not be negative, got {num_steps}")
+    if steps_per_call is not None and steps_per_call < 1:
+        raise InvalidInputError(
+            f"steps_per_call must be a positive whole number, got {steps_per_call}"
+        )
+    key_init, key_steps = jr.split(key)
+    state = trainer.init(key_init, flow)
+    capacity = max(1, min(num_steps, steps_per_call or 100))
+    empty = _empty_history(trainer, state, capacity)
+
+    began = time.perf_counter()
+    advance = _advance.lower(
+        trainer, key_steps, state, empty, jnp.asarray(0), jnp.asarray(1)
+    ).compile()
+    compile_seconds = time.perf_counter() - began
+
+    chunks: list[TrainInfo] = []
+    step, seconds, size = 0, 0.0, steps_per_call or 1
+    with FitProgress(num_steps, enabled=progress) as display:
+        while step < num_steps:
+            count = min(size, capacity, num_steps - step)
+            began = time.perf_counter()
+            state, buffer = jax.block_until_ready(
+                advance(
+                    trainer,
+                    key_steps,
+                    state,
+                    empty,
+                    jnp.asarray(step),
+                    jnp.asarray(count),
+                )
+            )
+            elapsed = time.perf_counter() - began
+            seconds += elapsed
+            step += count
+            info = jax.tree.map(lambda leaf, n=count: np.asarray(leaf[:n]), buffer)
+            chunks.append(info)
+            if steps_per_call is None:
+                size = max(1, int(_SECONDS_PER_CALL * count / max(elapsed, 1e-6)))
+            snapshot = Snapshot(step, num_steps, state, info, seconds)
+            display.update(snapshot)
+            if callback is not None and callback(snapshot):
+                break
+    history = _concatenate(chunks, empty)
+    return Fit(state.flows, history, state, seconds, compile_seconds)
+
+
+@eqx.filter_jit
+def _advance(
+    trainer: AbstractTrainer,
+    key: PRNGKeyArray,
+    state: TrainState,
+    buffer: TrainInfo,
+    start: Int[Array, ""],
+    count: Int[Array, ""],
+) -> tuple[TrainState, TrainInfo]:
+    arrays, static = eqx.partition(state, eqx.is_array)
+
+    def body(i, carry):
+        arrays, buffer = carry
+        state = eqx.combine(arrays, static)
+        state, info = trainer.step(jr.fold_in(key, start + i), state)
+        buffer = jax.tree.map(lambda all, one: all.at[i].set(one), buffer, info)
+        return eqx.filter(state, eqx.is_array), buffer
+
+    arrays, buffer = jax.lax.fori_loop(0, count, body, (arrays, buffer))
+    return eqx.combine(arrays, static), buffer
+
+
+def _empty_history(
+    trainer: AbstractTrainer, state: TrainState, capacity: int
+) -> TrainInfo:
+    info = eqx.filter_eval_shape(lambda: trainer.step(jr.key(0), state)[1])
+    return jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), info)
+
+
+def _concatenate(chunks: list[TrainInfo], empty: TrainInfo) -> TrainInfo:
+    if not chunks:
+        return jax.tree.map(lambda leaf: np.asarray(leaf[:0]), empty)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *chunks)

@@ -1,0 +1,107 @@
+r"""Weighted particles, and what can be read off them.
+
+The error bar of a single run goes through the genealogy: each particle carries the
+index of its ancestor among the initial draws (its *root*), and the weights summed by
+root play the role of independent contributions (Chan and Lai 2013, Lee and Whiteley
+2018). With :math:`S` the sum of squares of those summed weights,
+
+$$\widehat{\mathrm{Var}}(\hat Z)/\hat Z^2
+    = 1 - \frac{N}{N - 1} \prod_p \frac{1}{1 - c_p} \, (1 - S),$$
+
+where the product runs over the resampling events and :math:`c_p` is the chance that
+two particles merge there through the noise of selection alone, which does not move
+:math:`\hat Z`. It is :math:`1/N` for multinomial resampling, which gives Lee and
+Whiteley's estimator; other schemes make less noise (`annealax._resampling`).
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+class Particles(eqx.Module):
+    r"""The particle approximation at one temperature.
+
+    Attributes:
+        x: Configurations.
+        log_density: Unnormalised log density of each at this temperature.
+        log_weights: Normalised log weights, log W in the paper.
+        log_normalizer: Running estimate of log Z.
+        roots: Index of each particle's ancestor among the initial draws.
+        log_selection: Sum of :math:`\log(1 - c_p)` over the resampling events so far.
+    """
+
+    x: Float[Array, "particles *shape"]
+    log_density: Float[Array, " particles"]
+    log_weights: Float[Array, " particles"]
+    log_normalizer: Float[Array, ""]
+    roots: Int[Array, " particles"]
+    log_selection: Float[Array, ""]
+
+    @classmethod
+    def uniform(cls, x: Array, log_density: Array) -> "Particles":
+        """Equally weighted draws from the initial distribution."""
+        n = x.shape[0]
+        dtype = log_density.dtype
+        return cls(
+            x=x,
+            log_density=log_density,
+            log_weights=jnp.full(n, -jnp.log(n), dtype),
+            log_normalizer=jnp.zeros((), dtype),
+            roots=jnp.arange(n),
+            log_selection=jnp.zeros((), dtype),
+        )
+
+    @property
+    def num_particles(self) -> int:
+        """Number of particles, N in the paper."""
+        return self.log_weights.shape[0]
+
+    @property
+    def weights(self) -> Float[Array, " particles"]:
+        """Normalised weights, W in the paper."""
+        return jnp.exp(self.log_weights)
+
+    @property
+    def log_normalizer_variance(self) -> Float[Array, ""]:
+        """Estimated variance of log Z (relative variance of Z) from this one run."""
+        n = self.num_particles
+        if n == 1:
+            return jnp.full((), jnp.inf, self.log_weights.dtype)
+        by_root = jax.ops.segment_sum(self.weights, self.roots, n)
+        # 1 - a (1 - S) with log a small: written so that it does not cancel.
+        log_a = -jnp.log1p(-1 / n) - self.log_selection
+        total = jnp.sum(by_root * by_root)
+        return jnp.maximum(total - jnp.expm1(log_a) * (1 - total), 0)
+
+    def expectation(self, function: Callable[[Array], Array]) -> Array:
+        """Weighted average of a function of one configuration."""
+        return weighted_mean(self.weights, jax.vmap(function)(self.x))
+
+    def expectation_stderr(self, function: Callable[[Array], Array]) -> Array:
+        """Standard error of `expectation` from this one run."""
+        values = jax.vmap(function)(self.x)
+        centred = values - weighted_mean(self.weights, values)
+        scaled = _expand(self.weights, centred) * jnp.where(
+            _expand(self.weights, centred) > 0, centred, 0
+        )
+        by_root = jax.ops.segment_sum(scaled, self.roots, self.num_particles)
+        return jnp.sqrt(jnp.sum(by_root * by_root, axis=0))
+
+
+def effective_sample_size(log_weights: Float[Array, " particles"]) -> Float[Array, ""]:
+    """Effective sample size of normalised log weights, between 1 and N."""
+    return jnp.exp(-jax.nn.logsumexp(2 * log_weights))
+
+
+def weighted_mean(weights: Float[Array, " particles"], values: Array) -> Array:
+    """Mean of `values` over the first axis; particles of weight zero do not count."""
+    weight = _expand(weights, values)
+    return jnp.sum(jnp.where(weight > 0, weight * values, 0), axis=0)
+
+
+def _expand(weights: Array, values: Array) -> Array:
+    return weights.reshape(weights.shape + (1,) * (values.ndim - 1))

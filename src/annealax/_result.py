@@ -1,0 +1,190 @@
+"""What a run returns: weighted particles, log Z with its error bar, diagnostics."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from annealax._errors import SamplingError
+from annealax._particles import Particles
+from annealax._path import AbstractPath
+
+
+class StepInfo(NamedTuple):
+    """What happened at a transition (arrays over transitions in a `Result`).
+
+    Attributes:
+        free_energy: Weighted mean of D, the loss that trains the flow (eq. 6).
+        log_ratio: Estimate of log Z_k - log Z_(k-1).
+        ess: Effective sample size after reweighting, before resampling.
+        resampled: Whether resampling took place.
+        acceptance_rate: Mean acceptance of the Markov kernel.
+        num_nan: Particles whose density or flow was not a number.
+        num_infinite: Particles whose density was +inf.
+        num_zero: Particles of zero weight, those two included.
+        num_evaluations: Density evaluations made, over all particles.
+    """
+
+    free_energy: Float[Array, "*transitions"]
+    log_ratio: Float[Array, "*transitions"]
+    ess: Float[Array, "*transitions"]
+    resampled: Bool[Array, "*transitions"]
+    acceptance_rate: Float[Array, "*transitions"]
+    num_nan: Int[Array, "*transitions"]
+    num_infinite: Int[Array, "*transitions"]
+    num_zero: Int[Array, "*transitions"]
+    num_evaluations: Float[Array, "*transitions"]
+
+
+class Result(eqx.Module):
+    """The outcome of one run of a sampler.
+
+    Attributes:
+        particles: The weighted particles at the last temperature.
+        steps: Diagnostics per transition.
+    """
+
+    particles: Particles
+    steps: StepInfo
+
+    @property
+    def x(self) -> Float[Array, "particles *shape"]:
+        """The configurations."""
+        return self.particles.x
+
+    @property
+    def weights(self) -> Float[Array, " particles"]:
+        """Their normalised weights."""
+        return self.particles.weights
+
+    @property
+    def log_weights(self) -> Float[Array, " particles"]:
+        """Their normalised log weights."""
+        return self.particles.log_weights
+
+    @property
+    def log_normalizer(self) -> Float[Array, ""]:
+        """Estimate of log Z; its exponential is unbiased."""
+        return self.particles.log_normalizer
+
+    @property
+    def log_normalizer_stderr(self) -> Float[Array, ""]:
+        """Standard error of `log_normalizer` from this one run (`_particles`)."""
+        return jnp.sqrt(self.particles.log_normalizer_variance)
+
+    @property
+    def lower_bound(self) -> Float[Array, ""]:
+        """Estimate of the lower bound on log Z of Section 3.1."""
+        return -jnp.sum(self.steps.free_energy)
+
+    @property
+    def ess(self) -> Float[Array, ""]:
+        """Effective sample size of the final weights, between 1 and N."""
+        return 1 / jnp.sum(self.weights * self.weights)
+
+    @property
+    def num_roots(self) -> Int[Array, ""]:
+        """How many of the initial draws have descendants of positive weight."""
+        n = self.particles.num_particles
+        return jnp.sum(jax.ops.segment_sum(self.weights, self.particles.roots, n) > 0)
+
+    @property
+    def num_evaluations(self) -> Float[Array, ""]:
+        """Density evaluations (with gradient, for gradient kernels) of the run."""
+        return jnp.sum(self.steps.num_evaluations)
+
+    def expectation(self, function: Callable[[Array], Array]) -> Array:
+        """Weighted average of a function of one configuration."""
+        return self.particles.expectation(function)
+
+    def expectation_stderr(self, function: Callable[[Array], Array]) -> Array:
+        """Standard error of `expectation` from this one run."""
+        return self.particles.expectation_stderr(function)
+
+    def mean(self) -> Float[Array, "*shape"]:
+        """Mean of the target."""
+        return self.expectation(lambda x: x)
+
+    def std(self) -> Float[Array, "*shape"]:
+        """Standard deviation of the target, per coordinate."""
+        centre = self.mean()
+        return jnp.sqrt(self.expectation(lambda x: (x - centre) ** 2))
+
+    def draws(
+        self, key: PRNGKeyArray, num_draws: int
+    ) -> Float[Array, "draws *shape"]:
+        """Unweighted draws: particles chosen independently by weight."""
+        index = jax.random.choice(
+            key, self.particles.num_particles, (num_draws,), p=self.weights
+        )
+        return self.x[index]
+
+    def check(self, path: AbstractPath) -> None:
+        """Raise `SamplingError` if the numbers mean nothing (not under a trace)."""
+        if isinstance(self.log_normalizer, jax.core.Tracer):
+            return
+        betas = np.asarray(path.betas)[1:]
+        infinite = np.asarray(self.steps.num_infinite)
+        if infinite.any():
+            k = int(np.argmax(infinite > 0))
+            raise SamplingError(
+                f"the log density is +inf at {infinite[k]} of "
+                f"{self.particles.num_particles} particles at temperature {k + 1} "
+                f"(beta={betas[k]:.4g}): a density must be finite or zero (-inf); "
+                "look for a division by zero or a log of zero with the wrong sign"
+            )
+        dead = ~(np.asarray(self.steps.log_ratio) > -np.inf)
+        if dead.any():
+            k = int(np.argmax(dead))
+            nans = int(np.asarray(self.steps.num_nan)[k])
+            cause = f" ({nans} gave NaN)" if nans else ""
+            raise SamplingError(
+                f"every particle has zero weight at temperature {k + 1} "
+                f"(beta={betas[k]:.4g}){cause}: add temperatures near there, lower the "
+                "step size, or widen the initial distribution so that it overlaps "
+                "with where the target is positive"
+            )
+
+    def warnings(self) -> list[str]:
+        """Reasons, in words, to doubt this run; empty if there are none."""
+        n = self.particles.num_particles
+        messages = []
+        for name, counts in (
+            ("NaN", np.asarray(self.steps.num_nan)),
+            ("zero", np.asarray(self.steps.num_zero - self.steps.num_nan)),
+        ):
+            if counts.any():
+                messages.append(
+                    f"the density was {name} at {counts.sum()} particles over "
+                    f"{np.count_nonzero(counts)} temperatures; they got weight zero"
+                )
+        ess, roots = float(self.ess), int(self.num_roots)
+        if ess < min(100, 0.1 * n):
+            messages.append(
+                f"the final effective sample size is {ess:.1f} of {n} particles: "
+                "expectations rest on few points; add temperatures or particles"
+            )
+        if roots < min(30, n):
+            messages.append(
+                f"only {roots} of {n} initial draws have descendants: the error bar "
+                "itself is uncertain, and modes may be missing"
+            )
+        if float(self.log_normalizer_stderr) > 0.5:
+            messages.append(
+                f"the error of log Z is {float(self.log_normalizer_stderr):.2g}: too "
+                "large for a normal approximation; add temperatures or particles"
+            )
+        rates = np.asarray(self.steps.acceptance_rate)
+        if rates.min() < 0.2:
+            k = int(np.argmin(rates))
+            messages.append(
+                f"acceptance falls to {rates[k]:.2f} at temperature {k + 1}: lower "
+                "the step size there"
+            )
+        return messages
+
+

@@ -1,0 +1,64 @@
+"""The contract of a Markov kernel: it leaves a density invariant."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+
+class Point(NamedTuple):
+    """One configuration with its log density and the gradient of that."""
+
+    x: Float[Array, "*shape"]
+    log_density: Float[Array, ""]
+    gradient: Float[Array, "*shape"]
+
+
+class KernelInfo(NamedTuple):
+    """What happened in a move.
+
+    Attributes:
+        acceptance_rate: Mean Metropolis acceptance probability.
+        num_evaluations: Evaluations of the density (with its gradient, if the kernel
+            uses it) that the move made.
+    """
+
+    acceptance_rate: Float[Array, ""]
+    num_evaluations: Float[Array, ""]
+
+
+class AbstractKernel(eqx.Module):
+    """A Markov kernel for one particle.
+
+    Calling it is all that a user needs; samplers use `move`, which takes over the
+    density and gradient that are already known and returns those of the new point.
+    """
+
+    @abstractmethod
+    def move(
+        self,
+        key: PRNGKeyArray,
+        point: Point,
+        log_density: Callable[[Array], Array],
+        beta: ArrayLike,
+    ) -> tuple[Point, KernelInfo]:
+        """Move one particle; `log_density` is that at `beta`."""
+
+    def __call__(
+        self,
+        key: PRNGKeyArray,
+        x: Float[Array, "*shape"],
+        log_density: Callable[[Array], Array],
+        beta: ArrayLike = 1.0,
+    ) -> tuple[Float[Array, "*shape"], KernelInfo]:
+        """Move `x`, leaving `log_density` invariant; `beta` sets the step size."""
+        point, info = self.move(key, point_at(log_density, x), log_density, beta)
+        return point.x, info
+
+
+def point_at(log_density: Callable[[Array], Array], x: Array) -> Point:
+    """Evaluate the density and its gradient."""
+    return Point(x, *jax.value_and_grad(log_density)(x))

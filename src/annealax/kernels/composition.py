@@ -1,0 +1,48 @@
+"""Kernels made of kernels, and the kernel that does nothing."""
+
+import jax.numpy as jnp
+import jax.random as jr
+
+from annealax._errors import InvalidInputError
+from annealax.kernels._base import AbstractKernel, KernelInfo
+
+
+class Composition(AbstractKernel):
+    """Apply several kernels in turn; acceptance is their average.
+
+    Args:
+        *kernels: At least one kernel.
+    """
+
+    kernels: tuple[AbstractKernel, ...]
+
+    def __init__(self, *kernels: AbstractKernel):
+        if not kernels:
+            raise InvalidInputError("Composition needs at least one kernel")
+        for kernel in kernels:
+            if not isinstance(kernel, AbstractKernel):
+                raise InvalidInputError(
+                    f"Composition takes kernels, got {type(kernel).__name__}"
+                )
+        self.kernels = kernels
+
+    def move(self, key, point, log_density, beta):
+        """Apply them in the order given."""
+        infos = []
+        for kernel, subkey in zip(
+            self.kernels, jr.split(key, len(self.kernels)), strict=True
+        ):
+            point, info = kernel.move(subkey, point, log_density, beta)
+            infos.append(info)
+        acceptance = jnp.mean(jnp.stack([info.acceptance_rate for info in infos]))
+        evaluations = jnp.sum(jnp.stack([info.num_evaluations for info in infos]))
+        return point, KernelInfo(acceptance, evaluations)
+
+
+class NoMove(AbstractKernel):
+    """Leave every particle where it is: importance sampling between temperatures."""
+
+    def move(self, key, point, log_density, beta):
+        """Do nothing."""
+        one = jnp.ones((), point.log_density.dtype)
+        return point, KernelInfo(one, 0 * one)

@@ -1,0 +1,58 @@
+"""The no-U-turn sampler, from blackjax."""
+
+import blackjax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from blackjax.mcmc.hmc import HMCState
+from jaxtyping import ArrayLike
+
+from annealax.kernels._base import AbstractKernel, KernelInfo, Point
+from annealax.kernels._schedule import AbstractSchedule, as_schedule
+from annealax.kernels.hmc import check_count
+
+
+class NUTS(AbstractKernel):
+    """No-U-turn sampler with a unit mass matrix.
+
+    Under `vmap` all particles wait for the longest trajectory, so HMC is often faster
+    inside an annealed sampler.
+
+    Args:
+        step_size: A number, one per temperature, or a schedule.
+        num_steps: Trajectories per move.
+        max_doublings: The longest trajectory has `2**max_doublings` leapfrog steps.
+    """
+
+    step_size: AbstractSchedule
+    num_steps: int = eqx.field(static=True)
+    max_doublings: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        step_size: ArrayLike | AbstractSchedule,
+        num_steps: int = 1,
+        max_doublings: int = 6,
+    ):
+        self.step_size = as_schedule("step_size", step_size)
+        self.num_steps = check_count("num_steps", num_steps)
+        self.max_doublings = check_count("max_doublings", max_doublings)
+
+    def move(self, key, point, log_density, beta):
+        """Make `num_steps` trajectories."""
+        step_size = self.step_size(beta)
+        kernel = blackjax.nuts.build_kernel()
+        unit = jnp.ones(point.x.size, point.x.dtype)
+
+        def trajectory(state, key):
+            state, info = kernel(
+                key, state, log_density, step_size, unit, self.max_doublings
+            )
+            return state, (info.acceptance_rate, info.num_integration_steps)
+
+        state, (acceptance, lengths) = jax.lax.scan(
+            trajectory, HMCState(*point), jr.split(key, self.num_steps)
+        )
+        total = jnp.sum(lengths).astype(acceptance.dtype)
+        return Point(*state), KernelInfo(jnp.mean(acceptance), total)

@@ -1,0 +1,46 @@
+"""Random-walk Metropolis: needs no gradient."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import ArrayLike
+
+from annealax.kernels._base import AbstractKernel, KernelInfo, point_at
+from annealax.kernels._schedule import AbstractSchedule, as_schedule
+from annealax.kernels.hmc import accept, check_count
+
+
+class RandomWalk(AbstractKernel):
+    """Gaussian random walk with Metropolis correction.
+
+    Args:
+        step_size: Standard deviation of the proposal: a number, one per temperature,
+            or a schedule.
+        num_steps: Proposals per move.
+    """
+
+    step_size: AbstractSchedule
+    num_steps: int = eqx.field(static=True)
+
+    def __init__(self, step_size: ArrayLike | AbstractSchedule, num_steps: int = 1):
+        self.step_size = as_schedule("step_size", step_size)
+        self.num_steps = check_count("num_steps", num_steps)
+
+    def move(self, key, point, log_density, beta):
+        """Make `num_steps` proposals."""
+        step = self.step_size(beta)
+
+        def propose(state, key):
+            x, value = state
+            key_noise, key_accept = jr.split(key)
+            y = x + step * jr.normal(key_noise, x.shape, x.dtype)
+            proposal = (y, log_density(y))
+            return accept(key_accept, proposal[1] - value, proposal, state)
+
+        (x, _), acceptance = jax.lax.scan(
+            propose, (point.x, point.log_density), jr.split(key, self.num_steps)
+        )
+        count = jnp.asarray(self.num_steps, acceptance.dtype)
+        # The gradient here costs nothing unless a later kernel uses it.
+        return point_at(log_density, x), KernelInfo(jnp.mean(acceptance), count)

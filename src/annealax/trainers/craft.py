@@ -1,0 +1,87 @@
+r"""CRAFT: continual repeated annealed flow transport (Algorithm 2).
+
+Each training step is one pass of the sampler. At every temperature the gradient of
+that transition's loss (`annealax._objectives`) is taken on the particles that arrive,
+the same transport moves them on, and only then is the flow updated: the update is
+first felt in the next pass, so the estimate of Z of each pass is unbiased.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from flowjax.bijections import AbstractBijection
+from jaxtyping import PRNGKeyArray
+
+from annealax import _flows
+from annealax._objectives import Estimator, check_estimator, free_energy
+from annealax._sampler import Sampler
+from annealax.trainers._base import AbstractTrainer, TrainInfo, TrainState
+from annealax.trainers._update import guarded_update
+
+
+class CRAFT(AbstractTrainer):
+    """Train each flow on the KL divergence between successive temperatures.
+
+    Args:
+        sampler: The sampler to be helped.
+        optimizer: Any optax optimiser; each transition has its own state, so that a
+            clip by norm or a schedule acts on each flow by itself.
+        gradient: "plain" (the paper's) or "path".
+    """
+
+    sampler: Sampler
+    optimizer: optax.GradientTransformation = eqx.field(static=True)
+    gradient: Estimator = eqx.field(static=True, default="plain")
+
+    def __check_init__(self):
+        """Validate."""
+        check_estimator(self.gradient)
+
+    def init(self, key: PRNGKeyArray, flow: AbstractBijection) -> TrainState:
+        """Every transition starts at `flow`."""
+        del key
+        _flows.check_flow(flow, self.sampler.path)
+        flows = _flows.replicate(flow, self.sampler.path.num_transitions)
+        params, _ = _flows.partition(flows)
+        return TrainState(flows, jax.vmap(self.optimizer.init)(params))
+
+    def step(
+        self, key: PRNGKeyArray, state: TrainState
+    ) -> tuple[TrainState, TrainInfo]:
+        """One pass (Algorithm 2, lines 4 to 10)."""
+        key_init, key_steps = jr.split(key)
+        sampler = self.sampler
+        params, fixed = _flows.partition(state.flows)
+        fixed_arrays, static = eqx.partition(fixed, eqx.is_array)
+
+        def loss(params, fixed, particles, edge):
+            flow = eqx.combine(params, fixed, static)
+            return free_energy(flow, sampler, particles, edge, self.gradient)
+
+        def transition(particles, inputs):
+            key, edge, params, fixed, optimizer_state = inputs
+            (value, moved), gradient = jax.value_and_grad(loss, has_aux=True)(
+                params, fixed, particles, edge
+            )
+            particles, info = sampler.correct(key, particles, moved, edge)
+            params, optimizer_state, skipped = guarded_update(
+                self.optimizer, gradient, optimizer_state, params
+            )
+            return particles, (params, optimizer_state, value, info, skipped)
+
+        keys = jr.split(key_steps, sampler.path.num_transitions)
+        inputs = (keys, sampler.path.edges, params, fixed_arrays, state.optimizer_state)
+        particles, (params, optimizer_state, losses, steps, skipped) = jax.lax.scan(
+            transition, sampler.init(key_init), inputs
+        )
+        return (
+            TrainState(eqx.combine(params, fixed_arrays, static), optimizer_state),
+            TrainInfo(
+                loss=jnp.sum(losses),
+                log_normalizer=particles.log_normalizer,
+                steps=steps,
+                num_skipped=jnp.sum(skipped),
+            ),
+        )
