@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -88,18 +89,19 @@ def read_csv(path: str | os.PathLike[str]) -> Table:
             f"there is no file {path} (looked in {path.absolute().parent}); check the "
             "path"
         )
+    line = 0
     try:
         # utf-8-sig: spreadsheets put a byte order mark before the first name.
         with path.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.reader(stream, strict=True)
-            content = [
-                (reader.line_num, tuple(cell.strip() for cell in row))
-                for row in reader
-                if any(cell.strip() for cell in row) and not row[0].startswith("#")
-            ]
+            content = []
+            for row in reader:
+                line = reader.line_num
+                if any(cell.strip() for cell in row) and not row[0].startswith("#"):
+                    content.append((line, tuple(cell.strip() for cell in row)))
     except csv.Error as error:
         raise InvalidInputError(
-            f"{path}, line {reader.line_num}: {error}; check the quotes"
+            f"{path}, after line {line}: {error}; check the quotes"
         ) from error
     except UnicodeDecodeError as error:
         raise InvalidInputError(
@@ -127,6 +129,12 @@ def read_csv(path: str | os.PathLike[str]) -> Table:
             )
     lines, rows = zip(*body, strict=True)
     return Table(path, names, rows, lines)
+
+
+def load_numbers(name: str, columns: tuple[str, ...], **options) -> np.ndarray:
+    """Columns of a table that is shipped with annealax, of shape (rows, columns)."""
+    with resources.as_file(resources.files("annealax.targets") / "data" / name) as path:
+        return read_csv(path).numbers(columns, **options)
 
 
 def _check_header(path: Path, line: int, names: tuple[str, ...]) -> None:

@@ -3,16 +3,12 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from importlib import resources
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from annealax.targets._base import AbstractTarget
-from annealax.targets._csv import read_csv
 
 
 class AbstractPosterior(AbstractTarget):
@@ -29,8 +25,7 @@ class AbstractPosterior(AbstractTarget):
     @property
     def observables(self) -> Mapping[str, Callable[[Array], Array]]:
         """The scalar parameters, in their own space."""
-        point = jax.ShapeDtypeStruct(self.shape, jnp.result_type(float))
-        parameters = eqx.filter_eval_shape(self.constrain, point)
+        parameters = self.constrain(jnp.zeros(self.shape))
         return {
             name: Parameter(self, name)
             for name, value in parameters.items()
@@ -57,9 +52,3 @@ def log_normal(x: Array, log_scale: Array | float = 0.0) -> Array:
     return -jnp.sum(
         0.5 * (x * jnp.exp(-log_scale)) ** 2 + log_scale + 0.5 * math.log(2 * math.pi)
     )
-
-
-def load_numbers(name: str, columns: tuple[str, ...], **options) -> np.ndarray:
-    """Columns of a table that is shipped with annealax, of shape (rows, columns)."""
-    with resources.as_file(resources.files("annealax.targets") / "data" / name) as path:
-        return read_csv(path).numbers(columns, **options)

@@ -1,24 +1,25 @@
 r"""Matrices on a grid that commute with its reflections, in a quarter of the work.
 
-A stationary, isotropic covariance :math:`K` between the cells of a grid does not change
+A stationary, isotropic covariance $K$ between the cells of a grid does not change
 when the grid is mirrored left-right or up-down. Sums and differences of mirrored cells,
 
 $$ (F x)_{\pm} = x_i \pm x_{n - 1 - i} \quad \text{along each axis}, $$
 
 therefore split it exactly into four blocks, one for each pair of signs, and with
-:math:`C = F K F^\top` (block diagonal)
+$C = F K F^\top$ (block diagonal)
 
 $$ K^{-1} = F^\top C^{-1} F, \qquad
    \log |K| = \log |C| - 2 \log |\det F|, \qquad
    |\det F| = 2^{\text{number of mirrored pairs}} . $$
 
-A product with :math:`K^{-1}` then costs a quarter of the dense one and a factorisation
-a sixteenth, without approximation. `fold` is :math:`F` and `unfold` is
-:math:`F^\top`.
+A product with $K^{-1}$ then costs a quarter of the dense one and a factorisation
+a sixteenth, without approximation. `fold` is $F$ and `unfold` is
+$F^\top$.
 """
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,14 +29,10 @@ from jaxtyping import Array, Float
 Blocks = tuple[Array, Array, Array, Array]
 
 
-def fold(x, axes: tuple[int, int] = (0, 1)):
-    """Sums and differences of mirrored cells along two axes: four arrays.
-
-    Works on NumPy arrays (for set-up in float64) and on JAX arrays.
-    """
-    return tuple(
-        part for half in _fold(x, axes[0]) for part in _fold(half, axes[1])
-    )
+def fold(x: Float[Array, "rows columns"]) -> Blocks:
+    """Sums and differences of mirrored cells along both axes: four arrays."""
+    even, odd = _fold(x, 0)
+    return *_fold(even, 1), *_fold(odd, 1)
 
 
 def unfold(parts: Sequence[Array]) -> Array:
@@ -45,17 +42,20 @@ def unfold(parts: Sequence[Array]) -> Array:
     return _unfold(even, odd, axis=0)
 
 
-def covariance_blocks(covariance):
+def covariance_blocks(covariance: Any) -> tuple[Any, ...]:
     """The four diagonal blocks of the folded covariance.
 
     Args:
-        covariance: NumPy or JAX array of shape (rows, columns, rows, columns).
+        covariance: NumPy array (for set-up in float64) or JAX array (to learn its
+            parameters), of shape (rows, columns, rows, columns).
     """
     blocks = []
-    for i, part in enumerate(fold(covariance, (0, 1))):
-        block = fold(part, (2, 3))[i]
-        size = math.prod(block.shape[:2])
-        blocks.append(block.reshape(size, size))
+    for i, half in enumerate(_fold(covariance, 0)):
+        quarter = _fold(half, 2)[i]
+        for j, part in enumerate(_fold(quarter, 1)):
+            block = _fold(part, 3)[j]
+            size = math.prod(block.shape[:2])
+            blocks.append(block.reshape(size, size))
     return tuple(blocks)
 
 
@@ -66,7 +66,7 @@ def log_det_fold(rows: int, columns: int) -> float:
 
 @jax.custom_jvp
 def half_square(blocks: Blocks, x: Float[Array, "rows columns"]) -> Float[Array, ""]:
-    r"""The quadratic form :math:`\tfrac12 x^\top F^\top B F x`, B symmetric blocks.
+    r"""The quadratic form $\tfrac12 x^\top F^\top B F x$, B symmetric blocks.
 
     Value and gradient share the one product with `blocks`, to any order of
     differentiation in `x`, forwards and backwards. The blocks count as constants.
@@ -93,15 +93,15 @@ def _multiply(blocks, parts):
 
 
 def _half_dot(parts, products):
-    return 0.5 * sum(jnp.sum(a * b) for a, b in zip(parts, products, strict=True))
+    dots = [jnp.sum(a * b) for a, b in zip(parts, products, strict=True)]
+    return 0.5 * jnp.asarray(sum(dots))
 
 
-def _fold(x, axis: int):
+def _fold(x: Any, axis: int) -> tuple[Any, Any]:
     xp = np if isinstance(x, np.ndarray) else jnp
     size = x.shape[axis]
     low, middle, high = (
-        x[(slice(None),) * axis + (part,)]
-        for part in _thirds(size // 2, size)
+        x[(slice(None),) * axis + (part,)] for part in _thirds(size // 2, size)
     )
     high = xp.flip(high, axis)
     even = low + high

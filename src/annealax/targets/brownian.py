@@ -14,9 +14,11 @@ import math
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from annealax.targets._posterior import AbstractPosterior, load_numbers, log_normal
+from annealax.targets._csv import load_numbers
+from annealax.targets._posterior import AbstractPosterior, log_normal
+from annealax.targets._validation import check_configuration
 
 
 class BrownianMotion(AbstractPosterior):
@@ -28,29 +30,35 @@ class BrownianMotion(AbstractPosterior):
     """
 
     observations: Float[Array, " observed"]
-    times: Int[Array, " observed"]
-    shape: tuple[int, ...] = eqx.field(static=True, default=(32,))
-    log_normalizer: float | None = eqx.field(static=True, default=1.1877489833)
+    gap: tuple[int, int] = eqx.field(static=True)  # first and last + 1 missing times
+    shape: tuple[int, ...] = eqx.field(static=True)
+    log_normalizer: float | None = eqx.field(static=True)
 
     def __init__(self):
+        self.shape = (32,)
+        self.log_normalizer = 1.1877489833
         values = load_numbers(
             "brownian_observations.csv", ("observed_loc",), missing=True
         )[:, 0]
-        times = np.flatnonzero(np.isfinite(values))
-        self.observations = jnp.asarray(values[times], jnp.result_type(float))
-        self.times = jnp.asarray(times, jnp.int32)
+        missing = np.isnan(values)
+        start, stop = np.flatnonzero(missing)[[0, -1]].tolist()
+        self.gap = (start, stop + 1)
+        self.observations = jnp.asarray(values[~missing], jnp.result_type(float))
 
-    def __call__(self, x: Float[Array, "32"]) -> Float[Array, ""]:
+    def __call__(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
         """Log density of one configuration."""
+        check_configuration(self.shape, x)
         log_scales, path = x[:2], x[2:]
+        # Slices, not an index array: their gradient is a pad, not a scatter.
+        seen = jnp.concatenate([path[: self.gap[0]], path[self.gap[1] :]])
         # The LogNormal density times the Jacobian is a normal density of the logarithm.
         return (
             log_normal(log_scales, math.log(2.0))
             + log_normal(jnp.diff(path, prepend=0.0), log_scales[0])
-            + log_normal(self.observations - path[self.times], log_scales[1])
+            + log_normal(self.observations - seen, log_scales[1])
         )
 
-    def constrain(self, x: Float[Array, "32"]) -> dict[str, Array]:
+    def constrain(self, x: Float[Array, " dim"]) -> dict[str, Array]:
         """The two scales and the path."""
         return {
             "innovation_scale": jnp.exp(x[0]),

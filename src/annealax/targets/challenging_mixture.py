@@ -35,16 +35,16 @@ class ChallengingMixture(AbstractTarget):
         self.shape = self.mixture.shape
         self.log_normalizer = self.mixture.log_normalizer
 
-    def __call__(self, x: Float[Array, "2"]) -> Float[Array, ""]:
+    def __call__(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
         """Log density of one point."""
         return self.mixture(x)
 
-    def mode_of(self, x: Float[Array, "2"]) -> Int[Array, ""]:
+    def mode_of(self, x: Float[Array, " dim"]) -> Int[Array, ""]:
         """Index, 0 to 5, of the component most responsible for one point."""
         return self.mixture.mode_of(x)
 
     def sample(
         self, key: PRNGKeyArray, num_samples: int
-    ) -> Float[Array, "num_samples 2"]:
+    ) -> Float[Array, "num_samples dim"]:
         """Exact, independent draws."""
         return self.mixture.sample(key, num_samples)

@@ -1,17 +1,17 @@
 r"""Log Gaussian Cox process: the posterior of a log intensity on a grid of cells.
 
-A Gaussian field :math:`f` with constant mean :math:`\mu` and covariance
-:math:`K_{mn} = \sigma^2 \exp(-|m - n| / (M b))` between cells :math:`m, n` of an
-:math:`M \times M` grid, each of area :math:`a = 1/M^2`, drives a Poisson process with
-:math:`y_i` points in cell :math:`i` (Møller, Syversveen and Waagepetersen, 1998):
+A Gaussian field $f$ with constant mean $\mu$ and covariance
+$K_{mn} = \sigma^2 \exp(-|m - n| / (M b))$ between cells $m, n$ of an
+$M \times M$ grid, each of area $a = 1/M^2$, drives a Poisson process with
+$y_i$ points in cell $i$ (Møller, Syversveen and Waagepetersen, 1998):
 
 $$ \log \gamma(f) = \log \mathcal{N}(f; \mu, K) + \sum_i \bigl( y_i f_i - a e^{f_i}
    \bigr) . $$
 
-The Gaussian is normalised; the constant :math:`\sum_i (y_i \log a - \log y_i!)` of the
+The Gaussian is normalised; the constant $\sum_i (y_i \log a - \log y_i!)$ of the
 Poisson probabilities is left out, as in the code of the AFT and CRAFT papers, so log Z
-is the evidence less that constant. Whitened, the configuration is :math:`w` with
-:math:`f = \mu + L w` and :math:`K = L L^\top` (Cholesky); log Z is the same.
+is the evidence less that constant. Whitened, the configuration is $w$ with
+$f = \mu + L w$ and $K = L L^\top$ (Cholesky); log Z is the same.
 
 Nothing is factorised or solved in the density. Unwhitened, value and gradient share one
 product with the precision matrix, which the mirror symmetry of the grid makes four
@@ -20,8 +20,7 @@ times cheaper than the dense product (see `_reflection`).
 
 import math
 import os
-from collections.abc import Callable, Mapping
-from importlib import resources
+from collections.abc import Callable, Mapping, Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -31,15 +30,20 @@ from jaxtyping import Array, ArrayLike, Float
 
 from annealax._errors import InvalidInputError
 from annealax.targets._base import AbstractTarget
-from annealax.targets._csv import Table, read_csv
+from annealax.targets._csv import load_numbers
+from annealax.targets._points import Window, bin_points, read_points
 from annealax.targets._reflection import (
     covariance_blocks,
     fold,
     half_square,
     log_det_fold,
 )
-
-Window = tuple[tuple[float, float], tuple[float, float]]
+from annealax.targets._validation import (
+    check_configuration,
+    finite_array,
+    finite_float,
+    positive_float,
+)
 
 _PANEL = 128  # rows of the Cholesky factor in one product; skips most of its zeros
 
@@ -78,41 +82,48 @@ class LogGaussianCox(AbstractTarget):
 
     def __init__(
         self,
-        counts: ArrayLike,
+        counts: ArrayLike | Sequence,
         *,
-        variance: float = 1.91,
-        length_scale: float = 1 / 33,
-        mean: float | None = None,
+        variance: float | int = 1.91,
+        length_scale: float | int = 1 / 33,
+        mean: float | int | None = None,
         whitened: bool = False,
-        sides: tuple[float, float] = (1.0, 1.0),
+        sides: Sequence[float | int] = (1.0, 1.0),
     ):
         table = _check_counts(counts)
-        _check_positive(variance=variance, length_scale=length_scale, sides=min(sides))
+        self.variance = positive_float("variance", variance)
+        self.length_scale = positive_float("length_scale", length_scale)
+        self.mean = None if mean is None else finite_float("mean", mean)
+        self.sides = (
+            positive_float("sides", sides[0]),
+            positive_float("sides", sides[1]),
+        )
         self.num_points = int(table.sum())
         if mean is None and self.num_points == 0:
-            raise InvalidInputError("counts hold no points; give the prior mean")
+            raise InvalidInputError("counts hold no points; give the prior mean.")
         self.counts = jnp.asarray(table, jnp.result_type(float))
+        self.whitened = whitened
         self.shape = (table.size,)
         self.log_normalizer = None
-        self.variance, self.length_scale = float(variance), float(length_scale)
-        self.mean = None if mean is None else float(mean)
-        self.whitened = whitened
-        self.sides = (float(sides[0]), float(sides[1]))
-        covariance = variance * np.exp(-self._distances() / length_scale)
+        covariance = self.variance * np.exp(-self._distances() / self.length_scale)
         prepare = _cholesky_panels if whitened else _precision_blocks
         try:
             factor, half_log_det = prepare(covariance)
-        except np.linalg.LinAlgError as error:
+        except np.linalg.LinAlgError:
             raise InvalidInputError(
-                "the prior covariance is not positive definite in float64 with "
-                f"length_scale={length_scale} on {table.shape} cells; shorten it"
-            ) from error
+                f"length_scale={length_scale} on {table.shape} cells makes the prior "
+                "covariance singular in float64; shorten it."
+            ) from None
         self.factor = tuple(jnp.asarray(x, self.counts.dtype) for x in factor)
         self.log_constant = -0.5 * table.size * math.log(2 * math.pi) - half_log_det
 
     @staticmethod
     def from_points(
-        points: ArrayLike, *, window: Window, grid: int | tuple[int, int], **options
+        points: ArrayLike | Sequence,
+        *,
+        window: Window,
+        grid: int | tuple[int, int],
+        **options,
     ) -> "LogGaussianCox":
         """The posterior given the positions of points.
 
@@ -122,21 +133,7 @@ class LogGaussianCox(AbstractTarget):
             grid: Number of cells along each side, or along x and along y.
             **options: `variance`, `length_scale`, `mean`, `whitened` of the class.
         """
-        points = np.asarray(points, np.float64)
-        if points.ndim != 2 or points.shape[1] != 2 or not points.size:
-            raise InvalidInputError(
-                f"points must have shape (points, 2), got {points.shape}"
-            )
-        window = _check_window(window)
-        _check_inside(points, window, lambda i: f"row {i} of points")
-        spans = np.array([high - low for low, high in window])
-        cells = _check_grid(grid)
-        scaled = (points - [low for low, _ in window]) / spans * cells
-        # A point on the upper edge belongs to the last cell.
-        index = np.minimum(np.floor(scaled).astype(int), np.array(cells) - 1)
-        counts = np.zeros(cells)
-        np.add.at(counts, tuple(index.T), 1)
-        sides = tuple((spans / spans.max()).tolist())
+        counts, sides = bin_points(points, window, grid)
         return LogGaussianCox(counts, sides=sides, **options)
 
     @staticmethod
@@ -159,14 +156,7 @@ class LogGaussianCox(AbstractTarget):
                 there are such, otherwise the first two.
             **options: `variance`, `length_scale`, `mean`, `whitened` of the class.
         """
-        table = read_csv(path)
-        columns = _coordinate_columns(table) if columns is None else columns
-        points = table.numbers(columns)
-        _check_inside(
-            points,
-            _check_window(window),
-            lambda i: f"{path}, line {table.lines[i]}, columns {', '.join(columns)}",
-        )
+        points = read_points(path, window, columns)
         return LogGaussianCox.from_points(points, window=window, grid=grid, **options)
 
     def __call__(self, x: Float[Array, "*shape"]) -> Float[Array, ""]:
@@ -181,9 +171,9 @@ class LogGaussianCox(AbstractTarget):
     def log_density(
         self,
         x: Float[Array, "*shape"],
-        variance: ArrayLike | None = None,
-        length_scale: ArrayLike | None = None,
-        mean: ArrayLike | None = None,
+        variance: Float[Array, ""] | float | int | None = None,
+        length_scale: Float[Array, ""] | float | int | None = None,
+        mean: Float[Array, ""] | float | int | None = None,
     ) -> Float[Array, ""]:
         """Log density that can be differentiated in the parameters of the prior too.
 
@@ -200,14 +190,16 @@ class LogGaussianCox(AbstractTarget):
         variance = jnp.asarray(self.variance if variance is None else variance, x.dtype)
         scale = self.length_scale if length_scale is None else length_scale
         mean = self._mean(variance) if mean is None else mean
-        covariance = variance * jnp.exp(-jnp.asarray(self._distances(), x.dtype) / scale)
+        covariance = variance * jnp.exp(
+            -jnp.asarray(self._distances(), x.dtype) / scale
+        )
         constant = -0.5 * x.size * math.log(2 * math.pi)
         if self.whitened:
             factor = jnp.linalg.cholesky(covariance.reshape(x.size, x.size))
-            field = mean + jnp.matmul(factor, x.reshape(-1), precision="highest")
+            field = mean + jnp.matmul(x.reshape(-1), factor.T, precision="highest")
             prior = constant - 0.5 * jnp.sum(x * x)
             return prior + self._log_likelihood(field.reshape(self.counts.shape))
-        field = self._cells(x)
+        field = self.log_intensity(x)
         prior = constant + log_det_fold(*self.counts.shape)
         for block, part in zip(
             covariance_blocks(covariance), fold(field - mean), strict=True
@@ -234,24 +226,29 @@ class LogGaussianCox(AbstractTarget):
     def observables(self) -> Mapping[str, Callable[[Array], Array]]:
         """Expected number of points in the window, and the mean log intensity."""
         return {
-            "expected_count": lambda x: jnp.mean(jnp.exp(self.log_intensity(x))),
-            "mean_log_intensity": lambda x: jnp.mean(self.log_intensity(x)),
+            "expected_count": self.expected_count,
+            "mean_log_intensity": self.mean_log_intensity,
         }
+
+    def expected_count(self, x: Float[Array, "*shape"]) -> Float[Array, ""]:
+        """The number of points that the field of one configuration predicts."""
+        return jnp.mean(jnp.exp(self.log_intensity(x)))
+
+    def mean_log_intensity(self, x: Float[Array, "*shape"]) -> Float[Array, ""]:
+        """The log intensity of one configuration, averaged over the cells."""
+        return jnp.mean(self.log_intensity(x))
 
     def _log_likelihood(self, field: Array) -> Array:
         return jnp.sum(self.counts * field - jnp.exp(field) / self.counts.size)
 
-    def _mean(self, variance: ArrayLike) -> ArrayLike:
+    def _mean(self, variance: Array | float) -> Array | float:
         if self.mean is not None:
             return self.mean
         return math.log(self.num_points) - 0.5 * variance
 
     def _cells(self, x: Array) -> Array:
-        if x.shape not in (self.shape, self.counts.shape):
-            raise InvalidInputError(
-                f"a configuration of this Cox process has shape {self.shape} or "
-                f"{self.counts.shape}, got {x.shape}"
-            )
+        if x.shape != self.counts.shape:
+            check_configuration(self.shape, x)
         return x.reshape(self.counts.shape)
 
     def _distances(self) -> np.ndarray:
@@ -276,17 +273,9 @@ class LogGaussianCoxPines(LogGaussianCox):
     """
 
     def __init__(self, grid: int = 32, *, whitened: bool = False):
-        data = resources.files("annealax.targets") / "data" / "finpines_raw.csv"
-        with resources.as_file(data) as path:
-            pines = LogGaussianCox.from_csv(
-                path,
-                window=((-5.0, 5.0), (-8.0, 2.0)),
-                grid=grid,
-                columns=("x_m", "y_m"),
-                whitened=whitened,
-            )
-        for name, value in vars(pines).items():
-            setattr(self, name, value)
+        window = ((-5.0, 5.0), (-8.0, 2.0))
+        points = load_numbers("finpines_raw.csv", ("x_m", "y_m"))
+        super().__init__(bin_points(points, window, grid)[0], whitened=whitened)
 
 
 def _precision_blocks(covariance: np.ndarray) -> tuple[list[np.ndarray], float]:
@@ -309,19 +298,8 @@ def _cholesky_panels(covariance: np.ndarray) -> tuple[list[np.ndarray], float]:
     ], 0.0
 
 
-def _coordinate_columns(table: Table) -> tuple[str, str]:
-    if {"x", "y"} <= set(table.names):
-        return ("x", "y")
-    if len(table.names) < 2:
-        raise InvalidInputError(
-            f"{table.path} has one column, {table.names[0]!r}; a point needs two "
-            "coordinates, separated by a comma"
-        )
-    return table.names[0], table.names[1]
-
-
-def _check_counts(counts: ArrayLike) -> np.ndarray:
-    table = np.asarray(counts, np.float64)
+def _check_counts(counts: ArrayLike | Sequence) -> np.ndarray:
+    table = finite_array("counts", counts)
     if table.ndim != 2 or min(table.shape) < 2:
         raise InvalidInputError(
             "counts must be a table of at least 2 x 2 cells, got shape "
@@ -333,43 +311,3 @@ def _check_counts(counts: ArrayLike) -> np.ndarray:
             "LogGaussianCox.from_points"
         )
     return table
-
-
-def _check_positive(**values: float) -> None:
-    for name, value in values.items():
-        if not 0 < value < math.inf:
-            raise InvalidInputError(f"{name} must be positive and finite, got {value}")
-
-
-def _check_grid(grid: int | tuple[int, int]) -> tuple[int, int]:
-    cells = (grid, grid) if isinstance(grid, int) else tuple(grid)
-    if len(cells) != 2 or min(cells) < 2:
-        raise InvalidInputError(f"grid must be 2 cells or more each way, got {grid}")
-    return cells
-
-
-def _check_window(window: Window) -> Window:
-    bounds = np.asarray(window, np.float64)
-    if bounds.shape != (2, 2) or not np.all(np.isfinite(bounds)):
-        raise InvalidInputError(
-            f"window must be ((xmin, xmax), (ymin, ymax)), got {window}"
-        )
-    if not np.all(bounds[:, 0] < bounds[:, 1]):
-        raise InvalidInputError(
-            f"window must have xmin < xmax and ymin < ymax, got {window}"
-        )
-    return window
-
-
-def _check_inside(
-    points: np.ndarray, window: Window, where: Callable[[int], str]
-) -> None:
-    low, high = np.asarray(window, np.float64).T
-    outside = np.flatnonzero(~np.all((points >= low) & (points <= high), axis=1))
-    if outside.size:
-        first = int(outside[0])
-        raise InvalidInputError(
-            f"{where(first)}: the point {tuple(points[first].tolist())} lies outside "
-            f"the window {window}, as do {outside.size - 1} others of {len(points)}; "
-            "widen the window, or choose the columns of the coordinates"
-        )

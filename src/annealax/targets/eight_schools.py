@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from annealax.targets._posterior import AbstractPosterior, log_normal
+from annealax.targets._validation import check_configuration
 
 _EFFECTS = (28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0)
 _ERRORS = (15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0)
@@ -33,14 +34,18 @@ class EightSchools(AbstractPosterior):
             the last eight are the standardised (theta - mu) / tau.
     """
 
-    centered: bool = eqx.field(static=True, default=False)
-    shape: tuple[int, ...] = eqx.field(static=True, default=(10,), init=False)
-    log_normalizer: float | None = eqx.field(
-        static=True, default=-31.3113473523, init=False
-    )
+    centered: bool = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
+    log_normalizer: float | None = eqx.field(static=True)
 
-    def __call__(self, x: Float[Array, "10"]) -> Float[Array, ""]:
+    def __init__(self, centered: bool = False):
+        self.centered = centered
+        self.shape = (10,)
+        self.log_normalizer = -31.3113473523
+
+    def __call__(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
         """Log density of one configuration."""
+        check_configuration(self.shape, x)
         mu, log_tau, schools = x[0], x[1], x[2:]
         # HalfCauchy density of tau times the Jacobian tau, in log tau.
         log_ratio = log_tau - math.log(5.0)
@@ -58,7 +63,7 @@ class EightSchools(AbstractPosterior):
         errors = jnp.log(jnp.asarray(_ERRORS, x.dtype))
         return scales + effects + log_normal(residuals, errors)
 
-    def constrain(self, x: Float[Array, "10"]) -> dict[str, Array]:
+    def constrain(self, x: Float[Array, " dim"]) -> dict[str, Array]:
         """Mean mu and scale tau of the effects, and the effects theta."""
         mu, tau, schools = x[0], jnp.exp(x[1]), x[2:]
         theta = schools if self.centered else mu + tau * schools

@@ -6,7 +6,6 @@ $$ \log \gamma(w) = \sum_j \log p(w_j / s) - \log s
 with a prior :math:`p` (normal, Laplace or Student t) of scale :math:`s`.
 """
 
-import math
 import os
 from collections.abc import Sequence
 from typing import Literal
@@ -21,6 +20,11 @@ from jaxtyping import Array, ArrayLike, Float
 from annealax._errors import InvalidInputError
 from annealax.targets._csv import Table, read_csv
 from annealax.targets._posterior import AbstractPosterior
+from annealax.targets._validation import (
+    check_configuration,
+    finite_array,
+    positive_float,
+)
 
 _PRIORS = {
     "normal": lambda x, scale: stats.norm.logpdf(x, scale=scale),
@@ -47,7 +51,7 @@ class LogisticRegression(AbstractPosterior):
         names: Names of the features, for `constrain`; None is feature_1, feature_2, ...
     """
 
-    signed_design: Float[Array, "examples dim"]  # rows times -1 where the label is 0
+    signed_design: Float[Array, "dim examples"]  # columns negated where the label is 0
     names: tuple[str, ...] = eqx.field(static=True)
     prior: str = eqx.field(static=True)
     prior_scale: float = eqx.field(static=True)
@@ -56,20 +60,19 @@ class LogisticRegression(AbstractPosterior):
 
     def __init__(
         self,
-        features: ArrayLike,
-        labels: ArrayLike,
+        features: ArrayLike | Sequence,
+        labels: ArrayLike | Sequence,
         *,
         prior: Literal["normal", "laplace", "student_t"] = "normal",
-        prior_scale: float = 1.0,
+        prior_scale: float | int = 1.0,
         intercept: bool = True,
         standardize: bool = False,
         names: Sequence[str] | None = None,
     ):
-        design = np.asarray(features, np.float64)
-        if design.ndim != 2 or not design.size or not np.all(np.isfinite(design)):
+        design = finite_array("features", features)
+        if design.ndim != 2:
             raise InvalidInputError(
-                "features must be finite numbers of shape (examples, features), got "
-                f"shape {design.shape}"
+                f"features must have shape (examples, features), got {design.shape}."
             )
         if names is None:
             names = [f"feature_{i + 1}" for i in range(design.shape[1])]
@@ -78,21 +81,17 @@ class LogisticRegression(AbstractPosterior):
             raise InvalidInputError(
                 f"prior must be one of {', '.join(_PRIORS)}; got {prior!r}"
             )
-        if not 0 < prior_scale < math.inf:
-            raise InvalidInputError(
-                f"prior_scale must be positive and finite, got {prior_scale}"
-            )
         signs = _signs(labels, len(design))
         if standardize:
             design = _standardize(design, names[-design.shape[1] :])
         if intercept:
             design = np.concatenate([np.ones((len(design), 1)), design], axis=1)
         self.signed_design = jnp.asarray(
-            signs[:, None] * design, jnp.result_type(float)
+            (signs[:, None] * design).T, jnp.result_type(float)
         )
         self.names = names
         self.prior = prior
-        self.prior_scale = float(prior_scale)
+        self.prior_scale = positive_float("prior_scale", prior_scale)
         self.shape = (len(names),)
         self.log_normalizer = None
 
@@ -126,8 +125,8 @@ class LogisticRegression(AbstractPosterior):
 
     def __call__(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
         """Log density of one configuration."""
-        # Vector times matrix, so that vmap gives one product without a transpose.
-        margins = jnp.matmul(x, self.signed_design.T, precision="highest")
+        check_configuration(self.shape, x)
+        margins = jnp.matmul(x, self.signed_design, precision="highest")
         prior = jnp.sum(_PRIORS[self.prior](x, self.prior_scale))
         return prior - jnp.sum(jax.nn.softplus(-margins))
 
@@ -149,7 +148,7 @@ def _check_names(
     return names
 
 
-def _signs(labels: ArrayLike, num_examples: int) -> np.ndarray:
+def _signs(labels: ArrayLike | Sequence, num_examples: int) -> np.ndarray:
     labels = np.asarray(labels, np.float64)
     if labels.shape != (num_examples,):
         raise InvalidInputError(
@@ -183,7 +182,13 @@ def _labels(table: Table, label: str, positive: str | None) -> np.ndarray:
                 f"value, found {', '.join(map(repr, sorted(values)[:5]))}"
             )
         return np.array([cell == positive for cell in cells], np.float64)
-    numbers = table.numbers([label])[:, 0]
+    try:
+        numbers = table.numbers([label])[:, 0]
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{error}; or, if labels are text, name the one that counts as 1 with "
+            "positive="
+        ) from error
     values = set(numbers.tolist())
     if not (values <= {0.0, 1.0} or values <= {-1.0, 1.0}):
         raise InvalidInputError(

@@ -57,7 +57,11 @@ class ManyWell(AbstractTarget):
     @property
     def observables(self) -> Mapping[str, Callable[[Array], Array]]:
         """The fraction of wells on the positive side; see `positive_probability`."""
-        return {"positive_fraction": lambda x: 2.0 * jnp.mean(_is_well(x) & (x > 0.0))}
+
+        def positive_fraction(x: Array) -> Array:
+            return 2.0 * jnp.mean(_is_well(x) & (x > 0.0), dtype=x.dtype)
+
+        return {"positive_fraction": positive_fraction}
 
 
 def _is_well(x: Array) -> Array:

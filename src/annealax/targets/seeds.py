@@ -1,12 +1,12 @@
 r"""Seeds: a logistic regression with random effects, 26 dimensions (Crowder, 1978).
 
-On plate :math:`i` of 21, :math:`r_i` of :math:`n_i` seeds germinated:
+On plate $i$ of 21, $r_i$ of $n_i$ seeds germinated:
 
 $$ r_i \sim \mathrm{Binomial}(n_i, \sigma(a_0 + a_1 x_{1i} + a_2 x_{2i}
    + a_{12} x_{1i} x_{2i} + b_i)), \quad b_i \sim \mathcal{N}(0, 1/\tau), $$
 
-with :math:`a \sim \mathcal{N}(0, 10^2)` and :math:`\tau \sim \mathrm{Gamma}(0.01,
-\text{rate } 0.01)`.
+with $a \sim \mathcal{N}(0, 10^2)$ and $\tau \sim \mathrm{Gamma}(0.01,
+\text{rate } 0.01)$.
 """
 
 import math
@@ -17,7 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from annealax.targets._posterior import AbstractPosterior, load_numbers, log_normal
+from annealax.targets._csv import load_numbers
+from annealax.targets._posterior import AbstractPosterior, log_normal
+from annealax.targets._validation import check_configuration
 
 
 class Seeds(AbstractPosterior):
@@ -32,15 +34,17 @@ class Seeds(AbstractPosterior):
 
     successes: Float[Array, " plates"]
     totals: Float[Array, " plates"]
-    design: Float[Array, "plates 4"]
+    design: Float[Array, "4 plates"]
     log_constant: float = eqx.field(static=True)
-    shape: tuple[int, ...] = eqx.field(static=True, default=(26,))
-    log_normalizer: float | None = eqx.field(static=True, default=-73.40618)
+    shape: tuple[int, ...] = eqx.field(static=True)
+    log_normalizer: float | None = eqx.field(static=True)
 
     def __init__(self):
+        self.shape = (26,)
+        self.log_normalizer = -73.40618
         table = load_numbers("seeds.csv", ("r", "n", "x1", "x2"))
         successes, totals, seed, extract = table.T
-        design = np.stack([np.ones_like(seed), seed, extract, seed * extract], axis=1)
+        design = np.stack([np.ones_like(seed), seed, extract, seed * extract])
         self.successes, self.totals, self.design = (
             jnp.asarray(x, jnp.result_type(float)) for x in (successes, totals, design)
         )
@@ -51,10 +55,11 @@ class Seeds(AbstractPosterior):
         gamma = 0.01 * math.log(0.01) - math.lgamma(0.01)
         self.log_constant = sum(log_coefficients) + gamma
 
-    def __call__(self, x: Float[Array, "26"]) -> Float[Array, ""]:
+    def __call__(self, x: Float[Array, " dim"]) -> Float[Array, ""]:
         """Log density of one configuration."""
+        check_configuration(self.shape, x)
         coefficients, log_tau, effects = x[:4], x[4], x[5:]
-        logits = (self.design * coefficients).sum(1) + effects
+        logits = jnp.matmul(coefficients, self.design, precision="highest") + effects
         # Gamma density of tau times the Jacobian tau: the exponent 0.01 - 1 becomes
         # 0.01, and no power of tau is taken.
         prior = (
@@ -65,7 +70,7 @@ class Seeds(AbstractPosterior):
         likelihood = self.successes * logits - self.totals * jax.nn.softplus(logits)
         return self.log_constant + prior + jnp.sum(likelihood)
 
-    def constrain(self, x: Float[Array, "26"]) -> dict[str, Array]:
+    def constrain(self, x: Float[Array, " dim"]) -> dict[str, Array]:
         """Coefficients a0, a1, a2, a12, precision tau, and random effects b."""
         names = ("a0", "a1", "a2", "a12")
         coefficients = dict(zip(names, x[:4], strict=True))

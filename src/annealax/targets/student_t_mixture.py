@@ -101,11 +101,15 @@ class StudentTMixture(AbstractMixture):
     def sample(
         self, key: PRNGKeyArray, num_samples: int
     ) -> Float[Array, "num_samples dim"]:
-        """Exact, independent draws."""
+        """Exact, independent draws (by the polar method of Bailey, 1994)."""
         component_key, noise_key = jr.split(key)
         component = jr.categorical(
             component_key, self.log_weights, shape=(num_samples,)
         )
-        shape, dtype = (num_samples, *self.shape), self.means.dtype
-        noise = jr.t(noise_key, self.df, shape, dtype)
+        # If r is the length of a pair of normals z, then z_1 / r times the square root
+        # of df (exp(r^2 / df) - 1) is exactly t distributed: no rejection loop.
+        shape = (2, num_samples, *self.shape)
+        normals = jr.normal(noise_key, shape, self.means.dtype)
+        exponent = jnp.sum(normals * normals, axis=0) / self.df
+        noise = normals[0] * jnp.sqrt(jnp.expm1(exponent) / exponent)
         return self.means[component] + self.scale * noise
