@@ -16,6 +16,8 @@ from annealax._particles import Particles as Particles
 from annealax._path import AbstractPath as AbstractPath
 from annealax._path import Edge as Edge
 from annealax._path import GeometricPath as GeometricPath
+from annealax._pimh import Chain as Chain
+from annealax._pimh import pimh as pimh
 from annealax._resampling import AbstractResampler as AbstractResampler
 from annealax._resampling import ESSResampling as ESSResampling
 from annealax._resampling import NoResampling as NoResampling

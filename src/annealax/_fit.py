@@ -18,7 +18,7 @@ from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from annealax._errors import InvalidInputError
-from annealax._progress import FitProgress
+from annealax._progress import Lines, describe
 from annealax.trainers import AbstractTrainer, TrainInfo, TrainState
 
 _SECONDS_PER_CALL = 1.0
@@ -91,17 +91,16 @@ def fit(
     key_init, key_steps = jr.split(key)
     state = trainer.init(key_init, flow)
     capacity = max(1, min(num_steps, steps_per_call or 100))
-    empty = _empty_history(trainer, state, capacity)
 
     began = time.perf_counter()
-    advance = _advance.lower(
-        trainer, key_steps, state, empty, jnp.asarray(0), jnp.asarray(1)
+    advance = _advance.lower(  # type: ignore[attr-defined]
+        trainer, key_steps, state, jnp.asarray(0), jnp.asarray(0), capacity
     ).compile()
     compile_seconds = time.perf_counter() - began
 
     chunks: list[TrainInfo] = []
     step, seconds, size = 0, 0.0, steps_per_call or 1
-    with FitProgress(num_steps, enabled=progress) as display:
+    with Lines("training", num_steps, enabled=progress) as display:
         while step < num_steps:
             count = min(size, capacity, num_steps - step)
             began = time.perf_counter()
@@ -110,9 +109,9 @@ def fit(
                     trainer,
                     key_steps,
                     state,
-                    empty,
                     jnp.asarray(step),
                     jnp.asarray(count),
+                    capacity,
                 )
             )
             elapsed = time.perf_counter() - began
@@ -123,10 +122,15 @@ def fit(
             if steps_per_call is None:
                 size = max(1, int(_SECONDS_PER_CALL * count / max(elapsed, 1e-6)))
             snapshot = Snapshot(step, num_steps, state, info, seconds)
-            display.update(snapshot)
+            display.update(step, describe(snapshot))
             if callback is not None and callback(snapshot):
                 break
-    history = _concatenate(chunks, empty)
+    if not chunks:  # no step was asked for: a history of length zero
+        _, buffer = advance(
+            trainer, key_steps, state, jnp.asarray(0), jnp.asarray(0), capacity
+        )
+        chunks = [jax.tree.map(lambda leaf: np.asarray(leaf[:0]), buffer)]
+    history = jax.tree.map(lambda *leaves: np.concatenate(leaves), *chunks)
     return Fit(state.flows, history, state, seconds, compile_seconds)
 
 
@@ -135,31 +139,24 @@ def _advance(
     trainer: AbstractTrainer,
     key: PRNGKeyArray,
     state: TrainState,
-    buffer: TrainInfo,
     start: Int[Array, ""],
     count: Int[Array, ""],
+    capacity: int,
 ) -> tuple[TrainState, TrainInfo]:
+    """Make `count` steps, at most `capacity`; the rest of the history is zero."""
+    # The step is traced here, once: the loop replays what was traced.
+    step = eqx.filter_closure_convert(trainer.step, key, state)
+    info = step.out_struct[1]  # type: ignore[attr-defined]
+    history = jax.tree.map(
+        lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), info
+    )
     arrays, static = eqx.partition(state, eqx.is_array)
 
     def body(i, carry):
-        arrays, buffer = carry
-        state = eqx.combine(arrays, static)
-        state, info = trainer.step(jr.fold_in(key, start + i), state)
-        buffer = jax.tree.map(lambda all, one: all.at[i].set(one), buffer, info)
-        return eqx.filter(state, eqx.is_array), buffer
+        arrays, history = carry
+        state, info = step(jr.fold_in(key, start + i), eqx.combine(arrays, static))
+        history = jax.tree.map(lambda all, one: all.at[i].set(one), history, info)
+        return eqx.filter(state, eqx.is_array), history
 
-    arrays, buffer = jax.lax.fori_loop(0, count, body, (arrays, buffer))
-    return eqx.combine(arrays, static), buffer
-
-
-def _empty_history(
-    trainer: AbstractTrainer, state: TrainState, capacity: int
-) -> TrainInfo:
-    info = eqx.filter_eval_shape(lambda: trainer.step(jr.key(0), state)[1])
-    return jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), info)
-
-
-def _concatenate(chunks: list[TrainInfo], empty: TrainInfo) -> TrainInfo:
-    if not chunks:
-        return jax.tree.map(lambda leaf: np.asarray(leaf[:0]), empty)
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *chunks)
+    arrays, history = jax.lax.fori_loop(0, count, body, (arrays, history))
+    return eqx.combine(arrays, static), history

@@ -109,7 +109,7 @@ class GeometricPath(AbstractPath):
         self,
         initial: InitialDistribution | Sequence[int] | None,
         target: Callable[[Array], Array],
-        betas: ArrayLike = 10,
+        betas: ArrayLike | Sequence[float] = 10,
     ):
         if not callable(target):
             raise InvalidInputError(
@@ -161,7 +161,7 @@ def _initial_distribution(initial, target) -> InitialDistribution:
             raise InvalidInputError(
                 f"the shape of a configuration must be positive integers, got {initial}"
             )
-        return StandardNormal(tuple(initial))
+        return StandardNormal(tuple(initial))  # type: ignore[call-arg]
     if not isinstance(initial, InitialDistribution):
         raise InvalidInputError(
             f"initial must have shape, sample and log_prob, as flowjax distributions "
@@ -170,7 +170,7 @@ def _initial_distribution(initial, target) -> InitialDistribution:
     return initial
 
 
-def _ladder(betas: ArrayLike) -> Array:
+def _ladder(betas: ArrayLike | Sequence[float]) -> Array:
     if isinstance(betas, int | np.integer) and not isinstance(betas, bool):
         if betas < 1:
             raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""Live progress of a fit: a bar on a terminal, plain lines elsewhere."""
+"""Live progress of long work: a bar on a terminal, plain lines elsewhere."""
 
 import time
 from typing import TYPE_CHECKING
@@ -19,25 +19,27 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN_LINES = 5.0
 
 
-class FitProgress:
-    """Shows step, loss, log Z, ESS and time left while a fit runs.
+class Lines:
+    """Shows how far a loop has come, with a line of numbers.
 
     Args:
-        num_steps: Steps of the fit.
+        label: What is being done.
+        total: Steps of the loop.
         enabled: False shows nothing.
     """
 
-    def __init__(self, num_steps: int, *, enabled: bool):
-        self._num_steps = num_steps
+    def __init__(self, label: str, total: int, *, enabled: bool):
+        self._label = label
+        self._total = total
         self._enabled = enabled
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
         self._last_line = -float("inf")
 
-    def __enter__(self) -> "FitProgress":
+    def __enter__(self):
         if self._enabled and self._console.is_terminal:
             self._bar = Progress(
-                TextColumn("training"),
+                TextColumn(self._label),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[text]}"),
@@ -45,31 +47,34 @@ class FitProgress:
                 console=self._console,
             )
             self._bar.start()
-            self._task = self._bar.add_task("", total=self._num_steps, text="")
+            self._task = self._bar.add_task("", total=self._total, text="")
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
-    def update(self, snapshot: "Snapshot") -> None:
-        """Show the last step of a device call."""
+    def update(self, done: int, text: str) -> None:
+        """Show that `done` steps are behind us."""
         if not self._enabled:
             return
-        info = snapshot.info
-        ess = np.asarray(info.steps.ess)[-1]
-        text = (
-            f"loss {float(info.loss[-1]):.4g}  "
-            f"log Z {float(info.log_normalizer[-1]):.4f}  "
-            f"lowest ESS {ess.min():.0f}"
-        )
         if self._bar is not None:
-            self._bar.update(self._task, completed=snapshot.step, text=text)
+            self._bar.update(self._task, completed=done, text=text)
             return
         now = time.monotonic()
-        last = snapshot.step == snapshot.num_steps
-        if last or now - self._last_line >= _SECONDS_BETWEEN_LINES:
+        if done == self._total or now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = now
             self._console.print(
-                f"step {snapshot.step}/{snapshot.num_steps}  {text}", highlight=False
+                f"{self._label} {done}/{self._total}  {text}", highlight=False
             )
+
+
+def describe(snapshot: "Snapshot") -> str:
+    """Loss, log Z and lowest ESS of the last step of a fit."""
+    info = snapshot.info
+    ess = np.asarray(info.steps.ess)[-1]
+    return (
+        f"loss {float(info.loss[-1]):.4g}  "
+        f"log Z {float(info.log_normalizer[-1]):.4f}  "
+        f"lowest ESS {ess.min():.0f}"
+    )

@@ -114,9 +114,7 @@ class Result(eqx.Module):
         centre = self.mean()
         return jnp.sqrt(self.expectation(lambda x: (x - centre) ** 2))
 
-    def draws(
-        self, key: PRNGKeyArray, num_draws: int
-    ) -> Float[Array, "draws *shape"]:
+    def draws(self, key: PRNGKeyArray, num_draws: int) -> Float[Array, "draws *shape"]:
         """Unweighted draws: particles chosen independently by weight."""
         index = jax.random.choice(
             key, self.particles.num_particles, (num_draws,), p=self.weights
@@ -186,5 +184,3 @@ class Result(eqx.Module):
                 "the step size there"
             )
         return messages
-
-

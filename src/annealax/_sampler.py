@@ -69,7 +69,9 @@ def transport(
             reusing the one evaluation of the target's gradient; nothing else can.
     """
     y, log_det = flow.transform_and_log_det(x)
-    point, raw = _evaluate(path, edge.end, jax.lax.stop_gradient(y) if first_order else y)
+    point, raw = _evaluate(
+        path, edge.end, jax.lax.stop_gradient(y) if first_order else y
+    )
     end = point.log_density
     if first_order:
         usable = jnp.isfinite(end) & jnp.isfinite(point.gradient)
@@ -229,9 +231,7 @@ class Sampler(eqx.Module):
         """The SMC-NF step (Algorithm 1)."""
         return self.correct(key, particles, self.transport(flow, particles, edge), edge)
 
-    def run(
-        self, key: PRNGKeyArray, flows: AbstractBijection | None = None
-    ) -> Result:
+    def run(self, key: PRNGKeyArray, flows: AbstractBijection | None = None) -> Result:
         """Run the sampler (Algorithm 3).
 
         Args:
@@ -244,7 +244,7 @@ class Sampler(eqx.Module):
             SamplingError: If every particle died, or the density was +inf somewhere.
         """
         if flows is None:
-            flows = Identity(self.path.shape)
+            flows = Identity(self.path.shape)  # type: ignore[call-arg]
         else:
             _flows.check_stacked(flows, self.path)
         result = _run(self, key, flows)

@@ -9,3 +9,4 @@ from annealax.flows.affine import diagonal_affine as diagonal_affine
 from annealax.flows.autoregressive import affine_autoregressive as affine_autoregressive
 from annealax.flows.autoregressive import spline_autoregressive as spline_autoregressive
 from annealax.flows.coupling import coupling as coupling
+from annealax.flows.lattice import lattice_coupling as lattice_coupling

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import paramax
 from flowjax.bijections import Affine
 from jaxtyping import PRNGKeyArray
+from paramax.wrappers import AbstractUnwrappable
 
 from annealax.flows._validation import check_shape
 
@@ -19,7 +20,7 @@ def diagonal_affine(key: PRNGKeyArray | None, shape: tuple[int, ...] | int) -> A
     del key
     zeros = jnp.zeros(check_shape(shape))
     # flowjax's softplus scale is not exactly one at the start; exp(0) is.
-    scale = paramax.Parameterize(jnp.exp, zeros)
+    scale: AbstractUnwrappable = paramax.Parameterize(jnp.exp, zeros)
     return eqx.tree_at(
         lambda flow: flow.scale, Affine(zeros), scale, is_leaf=lambda x: x is None
     )

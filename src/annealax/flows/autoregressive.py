@@ -6,6 +6,7 @@ Jacobian is triangular. Moving particles takes one pass of the network; invertin
 one pass per coordinate.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
@@ -180,7 +181,7 @@ class MaskedNetwork(eqx.Module):
 
 
 def _degrees(size: int, dim: int) -> np.ndarray:
-    """Degrees 0 to dim - 2, spread evenly and sorted; those of the inputs themselves."""
+    """Sorted degrees: 0 to dim - 2 spread evenly, or those of the inputs themselves."""
     if size == dim:
         return np.arange(dim)
     return np.arange(size) * max(dim - 1, 1) // size
@@ -192,7 +193,7 @@ def _groups(degrees: np.ndarray, multiple: int = 1):
     bounds = np.linspace(0, units, min(_MAX_GROUPS, units) + 1).astype(int) * multiple
     return [
         (slice(start, stop), int(degrees[stop - 1]))
-        for start, stop in zip(bounds[:-1], bounds[1:], strict=True)
+        for start, stop in itertools.pairwise(bounds)
     ]
 
 

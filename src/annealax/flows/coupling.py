@@ -5,6 +5,7 @@ computes from :math:`x_A` (Dinh et al. 2017, Durkan et al. 2019). Both direction
 one pass.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -141,7 +142,7 @@ class Perceptron(eqx.Module):
         sizes: tuple[int, ...],
         activation: Callable[[Array], Array],
     ):
-        pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
+        pairs = list(itertools.pairwise(sizes))
         self.weights = tuple(
             jnp.sqrt(2 / n_in) * jr.normal(subkey, (n_out, n_in))
             if index < len(pairs) - 1

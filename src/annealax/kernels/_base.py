@@ -6,7 +6,11 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
+
+from annealax._errors import InvalidInputError
 
 
 class Point(NamedTuple):
@@ -62,3 +66,26 @@ class AbstractKernel(eqx.Module):
 def point_at(log_density: Callable[[Array], Array], x: Array) -> Point:
     """Evaluate the density and its gradient."""
     return Point(x, *jax.value_and_grad(log_density)(x))
+
+
+def accept(
+    key: PRNGKeyArray,
+    log_ratio: Float[Array, ""],
+    proposal: PyTree,
+    current: PyTree,
+) -> tuple[PyTree, Float[Array, ""]]:
+    """Metropolis: the proposal with probability min(1, exp(log_ratio)).
+
+    A ratio that is not a number, from an overflow on the way, counts as zero.
+    """
+    log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
+    accepted = -jr.exponential(key, (), log_ratio.dtype) < log_ratio
+    point = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), proposal, current)
+    return point, jnp.exp(jnp.minimum(log_ratio, 0))
+
+
+def check_count(name: str, value: int) -> int:
+    """A positive whole number, or an error that names it."""
+    if isinstance(value, bool) or int(value) != value or value < 1:
+        raise InvalidInputError(f"{name} must be a positive whole number, got {value}")
+    return int(value)

@@ -4,6 +4,7 @@ They are modules, not lambdas, so that changing their numbers does not recompile
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -43,7 +44,9 @@ class InterpolatedStepSize(AbstractSchedule):
     betas: Float[Array, " points"]
     values: Float[Array, " points"]
 
-    def __init__(self, betas: ArrayLike, values: ArrayLike):
+    def __init__(
+        self, betas: ArrayLike | Sequence[float], values: ArrayLike | Sequence[float]
+    ):
         self.betas = jnp.asarray(betas, jnp.result_type(float))
         self.values = jnp.asarray(values, jnp.result_type(float))
         if self.betas.ndim != 1 or self.betas.shape != self.values.shape:
@@ -82,7 +85,9 @@ class PerTemperature(AbstractSchedule):
         return self.values[jnp.argmin(jnp.abs(self.betas - beta))]
 
 
-def as_schedule(name: str, value: "ArrayLike | AbstractSchedule") -> AbstractSchedule:
+def as_schedule(
+    name: str, value: ArrayLike | Sequence[float] | AbstractSchedule
+) -> AbstractSchedule:
     """A number is constant, a vector is one value per temperature."""
     if isinstance(value, AbstractSchedule):
         return value

@@ -14,6 +14,7 @@ taking over the gradient where the particle stands, is why this one kernel is no
 blackjax's.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -22,8 +23,14 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from annealax._errors import InvalidInputError
-from annealax.kernels._base import AbstractKernel, KernelInfo, Point, point_at
+from annealax.kernels._base import (
+    AbstractKernel,
+    KernelInfo,
+    Point,
+    accept,
+    check_count,
+    point_at,
+)
 from annealax.kernels._schedule import AbstractSchedule, Constant, as_schedule
 
 
@@ -46,7 +53,7 @@ class HMC(AbstractKernel):
 
     def __init__(
         self,
-        step_size: ArrayLike | AbstractSchedule,
+        step_size: ArrayLike | Sequence[float] | AbstractSchedule,
         num_leapfrog: int = 10,
         num_steps: int = 1,
         scale: ArrayLike | AbstractSchedule = 1.0,
@@ -89,7 +96,7 @@ class MALA(AbstractKernel):
 
     def __init__(
         self,
-        step_size: ArrayLike | AbstractSchedule,
+        step_size: ArrayLike | Sequence[float] | AbstractSchedule,
         num_steps: int = 1,
         scale: ArrayLike | AbstractSchedule = 1.0,
     ):
@@ -129,23 +136,3 @@ def _trajectory(
         start.log_density - 0.5 * jnp.sum(momentum * momentum)
     )
     return accept(key_accept, log_ratio, end, start)
-
-
-def accept(
-    key: PRNGKeyArray, log_ratio: Array, proposal: Point, current: Point
-) -> tuple[Point, Float[Array, ""]]:
-    """Metropolis: the proposal with probability min(1, exp(log_ratio)).
-
-    A ratio that is not a number, from an overflow on the way, counts as zero.
-    """
-    log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
-    accepted = -jr.exponential(key, (), log_ratio.dtype) < log_ratio
-    point = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), proposal, current)
-    return point, jnp.exp(jnp.minimum(log_ratio, 0))
-
-
-def check_count(name: str, value: int) -> int:
-    """A positive whole number, or an error that names it."""
-    if isinstance(value, bool) or int(value) != value or value < 1:
-        raise InvalidInputError(f"{name} must be a positive whole number, got {value}")
-    return int(value)

@@ -1,5 +1,7 @@
 """The no-U-turn sampler, from blackjax."""
 
+from collections.abc import Sequence
+
 import blackjax
 import equinox as eqx
 import jax
@@ -8,9 +10,8 @@ import jax.random as jr
 from blackjax.mcmc.hmc import HMCState
 from jaxtyping import ArrayLike
 
-from annealax.kernels._base import AbstractKernel, KernelInfo, Point
+from annealax.kernels._base import AbstractKernel, KernelInfo, Point, check_count
 from annealax.kernels._schedule import AbstractSchedule, as_schedule
-from annealax.kernels.hmc import check_count
 
 
 class NUTS(AbstractKernel):
@@ -31,7 +32,7 @@ class NUTS(AbstractKernel):
 
     def __init__(
         self,
-        step_size: ArrayLike | AbstractSchedule,
+        step_size: ArrayLike | Sequence[float] | AbstractSchedule,
         num_steps: int = 1,
         max_doublings: int = 6,
     ):

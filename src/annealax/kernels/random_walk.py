@@ -1,14 +1,21 @@
 """Random-walk Metropolis: needs no gradient."""
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import ArrayLike
 
-from annealax.kernels._base import AbstractKernel, KernelInfo, point_at
+from annealax.kernels._base import (
+    AbstractKernel,
+    KernelInfo,
+    accept,
+    check_count,
+    point_at,
+)
 from annealax.kernels._schedule import AbstractSchedule, as_schedule
-from annealax.kernels.hmc import accept, check_count
 
 
 class RandomWalk(AbstractKernel):
@@ -23,7 +30,11 @@ class RandomWalk(AbstractKernel):
     step_size: AbstractSchedule
     num_steps: int = eqx.field(static=True)
 
-    def __init__(self, step_size: ArrayLike | AbstractSchedule, num_steps: int = 1):
+    def __init__(
+        self,
+        step_size: ArrayLike | Sequence[float] | AbstractSchedule,
+        num_steps: int = 1,
+    ):
         self.step_size = as_schedule("step_size", step_size)
         self.num_steps = check_count("num_steps", num_steps)
 

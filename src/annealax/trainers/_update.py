@@ -17,7 +17,9 @@ def guarded_update(
     The third value is 1 if the update was skipped, for counting.
     """
     leaves = jax.tree.leaves(gradient)
-    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves] or [True]))
+    finite = jnp.all(
+        jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves] or [True])
+    )
     updates, new_state = optimizer.update(gradient, optimizer_state, params)
     new_params = optax.apply_updates(params, updates)
     params, optimizer_state = jax.tree.map(

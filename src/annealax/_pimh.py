@@ -1,0 +1,307 @@
+r"""Particle independent Metropolis-Hastings (Appendix D).
+
+Each iteration runs a sampler afresh and accepts the whole population with probability
+
+$$\min\{1, \hat Z^\star / \hat Z\},$$
+
+which makes averages over iterations exact for any number of particles.
+
+The proposals do not depend on the state of the chain. So they are made first, on the
+device, keeping of each only log Z and the weighted expectations of the observables;
+accepting and rejecting is a pass over those few numbers afterwards.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+
+from annealax._autocorrelation import integrated_autocorrelation_time
+from annealax._errors import InvalidInputError, SamplingError
+from annealax._progress import Lines
+
+_SECONDS_PER_CALL = 2.0
+_MAX_PER_CALL = 256
+
+
+class Proposal(Protocol):
+    """What a proposal must offer; `Result` does."""
+
+    @property
+    def log_normalizer(self) -> Array:
+        """Estimate of log Z whose exponential is unbiased."""
+        ...
+
+    def expectation(self, function: Callable[[Array], Array]) -> Array:
+        """Weighted average of a function of one configuration."""
+        ...
+
+    def draws(self, key: PRNGKeyArray, num_draws: int) -> Array:
+        """Unweighted draws."""
+        ...
+
+
+class Chain(NamedTuple):
+    """Chains of particle independent Metropolis-Hastings.
+
+    Attributes:
+        observables: Weighted expectation of each observable in the current
+            population: arrays over (chains, iterations, ...).
+        log_normalizer: log Z of the current population.
+        accepted: Whether the iteration's proposal was accepted.
+        proposed_log_normalizer: log Z of every proposal, accepted or not.
+        configurations: One unweighted configuration per iteration, or None.
+        seconds: Time to make the proposals, compilation apart.
+    """
+
+    observables: dict[str, np.ndarray]
+    log_normalizer: np.ndarray
+    accepted: np.ndarray
+    proposed_log_normalizer: np.ndarray
+    configurations: np.ndarray | None
+    seconds: float
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Fraction of proposals accepted, the first of each chain left out."""
+        return float(self.accepted[:, 1:].mean()) if self.accepted.shape[1] > 1 else 1.0
+
+    @property
+    def mean(self) -> dict[str, np.ndarray]:
+        """Estimate of each expectation: the average over iterations."""
+        return {k: v.mean(axis=(0, 1)) for k, v in self.observables.items()}
+
+    @property
+    def autocorrelation_time(self) -> dict[str, np.ndarray]:
+        """Integrated autocorrelation time of each trace, in iterations; at least 1."""
+        return {
+            k: integrated_autocorrelation_time(v) for k, v in self.observables.items()
+        }
+
+    @property
+    def stderr(self) -> dict[str, np.ndarray]:
+        """Standard error of each mean, autocorrelation included."""
+        errors = {}
+        for name, time_ in self.autocorrelation_time.items():
+            trace = self.observables[name]
+            count = trace.shape[0] * trace.shape[1]
+            variance = trace.var(axis=(0, 1), ddof=1) if count > 1 else np.inf
+            errors[name] = np.sqrt(variance * time_ / count)
+        return errors
+
+    def derived(
+        self, function: Callable[[dict[str, np.ndarray]], Any], num_blocks: int = 50
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A function of the expectations, with its standard error (block jackknife).
+
+        Args:
+            function: From the dictionary of expectations to a number or an array, for
+                instance the Binder cumulant.
+            num_blocks: Blocks of consecutive iterations that are left out in turn.
+
+        Returns:
+            Its value and its standard error.
+        """
+        flat = {
+            k: v.reshape(-1, *v.shape[2:]).astype(np.float64)
+            for k, v in self.observables.items()
+        }
+        length = self.accepted.size
+        blocks = np.array_split(np.arange(length), min(num_blocks, length))
+        totals = {k: v.sum(axis=0) for k, v in flat.items()}
+        value = np.asarray(function({k: v / length for k, v in totals.items()}))
+        left_out = np.stack(
+            [
+                np.asarray(
+                    function(
+                        {
+                            k: (totals[k] - flat[k][block].sum(axis=0))
+                            / (length - len(block))
+                            for k in flat
+                        }
+                    )
+                )
+                for block in blocks
+                if len(block) < length
+            ]
+            or [np.full_like(value, np.nan)]
+        )
+        n = len(left_out)
+        spread = left_out - left_out.mean(axis=0)
+        return value, np.sqrt((n - 1) / n * np.sum(spread**2, axis=0))
+
+    @property
+    def log_normalizer_variance(self) -> float:
+        """Variance of log Z over proposals; about 1 is the best use of a budget."""
+        finite = self.proposed_log_normalizer[np.isfinite(self.proposed_log_normalizer)]
+        return float(np.var(finite, ddof=1)) if finite.size > 1 else float("nan")
+
+    def advice(self, num_particles: int) -> str:
+        """What the variance of log Z says about the number of particles.
+
+        Pitt et al. (2012): a variance near 1 is the best use of a budget, and it falls
+        as one over the number of particles.
+        """
+        variance = self.log_normalizer_variance
+        best = max(1, round(num_particles * variance))
+        if not np.isfinite(variance):
+            return "too few proposals to say anything about the number of particles"
+        text = f"Var(log Z) is {variance:.2g} at {num_particles} particles"
+        if variance > 2:
+            return f"{text}: too noisy; use about {best} particles, or train longer"
+        if variance < 0.5:
+            return (
+                f"{text}: below 1, so {max(best, 1)} particles would mix about as well "
+                "per iteration at a fraction of the cost; keep more only if memory "
+                "and vectorisation make them cheap"
+            )
+        return f"{text}: near 1, the best use of a budget"
+
+
+class _Record(NamedTuple):
+    log_normalizer: Array
+    observables: dict[str, Array]
+    configuration: Array | None
+
+
+def pimh(
+    key: PRNGKeyArray,
+    propose: Callable[[PRNGKeyArray], Proposal],
+    *,
+    num_steps: int,
+    num_chains: int = 1,
+    observables: Mapping[str, Callable[[Array], Array]] | None = None,
+    configurations: bool = False,
+    progress: bool = False,
+) -> Chain:
+    """Run particle independent Metropolis-Hastings.
+
+    Args:
+        key: Random key.
+        propose: From a key to a `Result`: `lambda key: sampler.run(key, flows)`.
+        num_steps: Iterations per chain, the first proposal included.
+        num_chains: Independent chains, one after the other.
+        observables: Functions of one configuration, by name; the configuration itself
+            if left out.
+        configurations: Keep one unweighted configuration per iteration.
+        progress: Show progress.
+    """
+    for name, value in (("num_steps", num_steps), ("num_chains", num_chains)):
+        if int(value) != value or value < 1:
+            raise InvalidInputError(
+                f"{name} must be a positive whole number, got {value}"
+            )
+    functions = dict(observables) if observables is not None else {"x": lambda x: x}
+    key_propose, key_accept = jr.split(key)
+    records, seconds = _propose_all(
+        key_propose,
+        propose,
+        functions,
+        num_steps * num_chains,
+        configurations,
+        progress,
+    )
+    log_z = np.asarray(records.log_normalizer, np.float64)
+    log_z = np.where(np.isnan(log_z), -np.inf, log_z).reshape(num_chains, num_steps)
+    uniforms = np.asarray(jr.uniform(key_accept, log_z.shape), np.float64)
+    state, accepted = _metropolis(log_z, uniforms)
+
+    def follow(values: Array) -> np.ndarray:
+        values_ = np.asarray(values).reshape(num_chains, num_steps, *values.shape[1:])
+        return values_[np.arange(num_chains)[:, None], state]
+
+    return Chain(
+        observables={k: follow(v) for k, v in records.observables.items()},
+        log_normalizer=follow(log_z.reshape(-1)),
+        accepted=accepted,
+        proposed_log_normalizer=log_z,
+        configurations=(
+            None if records.configuration is None else follow(records.configuration)
+        ),
+        seconds=seconds,
+    )
+
+
+def _metropolis(
+    log_z: np.ndarray, uniforms: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Index of the proposal that each iteration stands on, and acceptances."""
+    if not np.all(np.any(log_z > -np.inf, axis=1)):
+        raise SamplingError(
+            "every proposal of a chain has Z = 0: all particles died in each of them; "
+            "run the sampler by itself to see at which temperature"
+        )
+    state = np.zeros(log_z.shape, int)
+    accepted = np.zeros(log_z.shape, bool)
+    for chain, row in enumerate(log_z):
+        current = 0
+        for j, proposal in enumerate(row):
+            ratio = proposal - row[current] if row[current] > -np.inf else np.inf
+            if j == 0 or np.log(uniforms[chain, j]) < ratio:
+                current = j
+                accepted[chain, j] = True
+            state[chain, j] = current
+    return state, accepted
+
+
+def _propose_all(key, propose, functions, total, configurations, progress):
+    """Make all proposals, several per device call."""
+
+    def record(key: PRNGKeyArray) -> _Record:
+        key, key_draw = jr.split(key)
+        result = propose(key)
+        return _Record(
+            result.log_normalizer,
+            {name: result.expectation(f) for name, f in functions.items()},
+            result.draws(key_draw, 1)[0] if configurations else None,
+        )
+
+    # Arrays that `propose` closes over become inputs, not constants of the program.
+    converted = eqx.filter_closure_convert(record, key)
+    capacity = min(total, _MAX_PER_CALL)
+    compiled = _advance.lower(
+        converted, key, jnp.asarray(0), jnp.asarray(0), capacity
+    ).compile()
+    chunks, done, size, seconds = [], 0, 1, 0.0
+    with Lines("proposals", total, enabled=progress) as display:
+        while done < total:
+            count = min(size, capacity, total - done)
+            began = time.perf_counter()
+            buffer = jax.block_until_ready(
+                compiled(
+                    converted, key, jnp.asarray(done), jnp.asarray(count), capacity
+                )
+            )
+            elapsed = time.perf_counter() - began
+            seconds += elapsed
+            done += count
+            chunks.append(jax.tree.map(lambda a, n=count: np.asarray(a[:n]), buffer))
+            size = max(1, int(_SECONDS_PER_CALL * count / max(elapsed, 1e-6)))
+            display.update(done, f"log Z {chunks[-1].log_normalizer[-1]:.3f}")
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *chunks), seconds
+
+
+@eqx.filter_jit
+def _advance(
+    record: Callable[[PRNGKeyArray], PyTree],
+    key: PRNGKeyArray,
+    start: Int[Array, ""],
+    count: Int[Array, ""],
+    capacity: int,
+) -> PyTree:
+    buffer = jax.tree.map(
+        lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype),
+        record.out_struct,  # type: ignore[attr-defined]
+    )
+
+    def body(i, buffer):
+        one = record(jr.fold_in(key, start + i))
+        return jax.tree.map(lambda all, new: all.at[i].set(new), buffer, one)
+
+    return jax.lax.fori_loop(0, count, body, buffer)
