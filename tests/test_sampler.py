@@ -99,21 +99,21 @@ def test_exact_transport_between_gaussians_has_no_variance(resampler):
 @pytest.mark.parametrize("resampler", RESAMPLERS)
 def test_identity_flows_are_bit_equal_to_smc(resampler):
     smc = sampler(RESAMPLERS[resampler])
+    plain, helped = smc.run(jr.key(3)), smc.run(jr.key(3), Identity((2,)))
+    for a, b in zip(*map(jax.tree.leaves, (plain, helped)), strict=True):
+        assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("family", flow_families(jr.key(0), 2))
+def test_untrained_flows_give_smc(family):
+    smc = sampler(RESAMPLERS["systematic"])
+    flow, _ = flow_families(jr.key(0), 2)[family]
     plain = smc.run(jr.key(3))
-    for flow in (
-        Identity((2,)),
-        ax.flows.diagonal_affine(None, 2),
-        ax.flows.spline_autoregressive(jr.key(0), 2, hidden=(4,)),
-        ax.flows.coupling(jr.key(0), 2),
-    ):
-        helped = smc.run(jr.key(3), ax.flows.replicate(flow, 3))
-        # The free energy is a sum that the compiler may order in another way.
-        assert np.allclose(plain.steps.free_energy, helped.steps.free_energy)
-        exact = [
-            eqx.tree_at(lambda r: r.steps.free_energy, r, 0) for r in (plain, helped)
-        ]
-        for a, b in zip(*map(jax.tree.leaves, exact), strict=True):
-            assert np.array_equal(a, b)
+    helped = smc.run(jr.key(3), ax.flows.replicate(flow, 3))
+    # Equal up to the order in which the compiler adds.
+    assert np.allclose(plain.x, helped.x, atol=1e-5)
+    assert np.allclose(plain.log_weights, helped.log_weights, atol=1e-5)
+    assert np.allclose(plain.log_normalizer, helped.log_normalizer, atol=1e-5)
 
 
 def test_no_resampling_is_annealed_importance_sampling():

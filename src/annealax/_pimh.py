@@ -75,7 +75,7 @@ class Chain(NamedTuple):
     @property
     def mean(self) -> dict[str, np.ndarray]:
         """Estimate of each expectation: the average over iterations."""
-        return {k: v.mean(axis=(0, 1)) for k, v in self.observables.items()}
+        return {k: np.asarray(v.mean(axis=(0, 1))) for k, v in self.observables.items()}
 
     @property
     def autocorrelation_time(self) -> dict[str, np.ndarray]:
@@ -92,7 +92,7 @@ class Chain(NamedTuple):
             trace = self.observables[name]
             count = trace.shape[0] * trace.shape[1]
             variance = trace.var(axis=(0, 1), ddof=1) if count > 1 else np.inf
-            errors[name] = np.sqrt(variance * time_ / count)
+            errors[name] = np.asarray(np.sqrt(variance * time_ / count))
         return errors
 
     def derived(
@@ -134,7 +134,7 @@ class Chain(NamedTuple):
         )
         n = len(left_out)
         spread = left_out - left_out.mean(axis=0)
-        return value, np.sqrt((n - 1) / n * np.sum(spread**2, axis=0))
+        return value, np.asarray(np.sqrt((n - 1) / n * np.sum(spread**2, axis=0)))
 
     @property
     def log_normalizer_variance(self) -> float:
@@ -165,9 +165,11 @@ class Chain(NamedTuple):
 
 
 class _Record(NamedTuple):
-    log_normalizer: Array
-    observables: dict[str, Array]
-    configuration: Array | None
+    """What is kept of a proposal; arrays over proposals once they are made."""
+
+    log_normalizer: Any
+    observables: dict[str, Any]
+    configuration: Any | None
 
 
 def pimh(
@@ -212,9 +214,9 @@ def pimh(
     uniforms = np.asarray(jr.uniform(key_accept, log_z.shape), np.float64)
     state, accepted = _metropolis(log_z, uniforms)
 
-    def follow(values: Array) -> np.ndarray:
-        values_ = np.asarray(values).reshape(num_chains, num_steps, *values.shape[1:])
-        return values_[np.arange(num_chains)[:, None], state]
+    def follow(values: np.ndarray) -> np.ndarray:
+        proposals = values.reshape(num_chains, num_steps, *values.shape[1:])
+        return proposals[np.arange(num_chains)[:, None], state]
 
     return Chain(
         observables={k: follow(v) for k, v in records.observables.items()},

@@ -22,7 +22,7 @@ class TestConformance:
     def test_starts_exactly_as_the_identity(self, family, dim):
         flow, _ = flow_families(jr.key(0), dim)[family]
         x = 3 * jr.normal(jr.key(1), (50, dim))
-        y, log_det = jax.vmap(flow.transform_and_log_det)(x)
+        y, log_det = jax.jit(jax.vmap(flow.transform_and_log_det))(x)
         assert np.array_equal(x, y)
         assert np.all(log_det == 0)
 
@@ -30,13 +30,14 @@ class TestConformance:
         flow, size = flow_families(jr.key(0), dim)[family]
         flow = perturb(jr.key(1), flow, 5 * size)
         x = 1.5 * jr.normal(jr.key(2), (20, dim))
-        y, log_det = jax.vmap(flow.transform_and_log_det)(x)
+        y, log_det = jax.jit(jax.vmap(flow.transform_and_log_det))(x)
         assert float(jnp.abs(y - x).max()) > 0.05
-        jacobian = np.asarray(jax.vmap(jax.jacfwd(flow.transform))(x), np.float64)
+        jacobian = jax.jit(jax.vmap(jax.jacfwd(flow.transform)))(x)
+        jacobian = np.asarray(jacobian, np.float64)
         sign, expected = np.linalg.slogdet(jacobian)
         assert np.all(sign == 1)
-        assert np.allclose(log_det, expected, atol=2e-5)
-        back, inverse_log_det = jax.vmap(flow.inverse_and_log_det)(y)
+        assert np.allclose(log_det, expected, atol=1e-4)
+        back, inverse_log_det = jax.jit(jax.vmap(flow.inverse_and_log_det))(y)
         assert np.allclose(back, x, atol=1e-4)
         assert np.allclose(inverse_log_det, -log_det, atol=1e-3)
 
@@ -44,7 +45,7 @@ class TestConformance:
         flow, size = flow_families(jr.key(0), dim)[family]
         flow = perturb(jr.key(1), flow, 5 * size)
         x = 1.5 * jr.normal(jr.key(2), (50, dim))
-        moved = jnp.abs(jax.vmap(flow.transform)(x) - x).max(axis=0)
+        moved = jnp.abs(jax.jit(jax.vmap(flow.transform))(x) - x).max(axis=0)
         assert np.all(moved > 1e-3)
 
 
@@ -54,7 +55,8 @@ def test_autoregressive_networks_see_only_earlier_coordinates(dim, hidden):
     flow = ax.flows.affine_autoregressive(jr.key(0), dim, hidden=hidden)
     flow = perturb(jr.key(1), flow, 1.0)
     x = jr.normal(jr.key(2), (dim,))
-    seen = np.asarray(jax.jacfwd(flow.network)(x))  # parameter, output, input
+    # Parameter, output, input.
+    seen = np.asarray(jax.jit(jax.jacfwd(lambda x: flow.network(x)))(x))
     allowed = np.tril(np.ones((dim, dim), bool), -1)
     assert np.all(seen[:, ~allowed] == 0)
     if hidden and min(hidden) >= dim:
@@ -70,9 +72,11 @@ def test_any_shape_is_accepted():
     ):
         flow = perturb(jr.key(1), build(jr.key(0), (2, 3)), 0.05)
         x = jr.normal(jr.key(1), (2, 3))
-        y, _ = flow.transform_and_log_det(x)
+        y, back = jax.jit(
+            lambda x, f=flow: (f.transform(x), f.inverse(f.transform(x)))
+        )(x)
         assert y.shape == (2, 3)
-        assert np.allclose(flow.inverse(y), x, atol=1e-5)
+        assert np.allclose(back, x, atol=1e-5)
 
 
 class TestSpline:
@@ -119,12 +123,14 @@ class TestSpline:
     def test_is_increasing_and_finite_for_extreme_parameters(self, size):
         x = jnp.linspace(-3.5, 3.5, 1000)
         params = self.params(seed=3, size=size)
-        y, log_slope = self.spline.forward(params, x)
-        assert np.all(np.diff(np.asarray(y)) >= 0)
+        forward = jax.jit(self.spline.forward)
+        y, log_slope = forward(params, x)
+        # Up to the rounding of numbers of size 3.
+        assert np.all(np.diff(np.asarray(y)) >= -1e-6)
         assert np.all(np.isfinite(log_slope))
-        back, _ = self.spline.inverse(params, y)
+        back, _ = jax.jit(self.spline.inverse)(params, y)
         assert np.all(np.isfinite(back))
-        gradient = jax.grad(lambda p: jnp.sum(self.spline.forward(p, x)[0]))(params)
+        gradient = jax.grad(lambda p: jnp.sum(forward(p, x)[0]))(params)
         assert np.all(np.isfinite(gradient))
 
 

@@ -168,6 +168,9 @@ class MaskedNetwork(eqx.Module):
                 for rows, top in _groups(degrees)
             ]
             h = self.activation(jnp.concatenate(parts) + bias)
+        # Without this factor one step of Adam moves the output in proportion to the
+        # width, and wide networks leave the identity with a jump.
+        h = h / np.sqrt(h.shape[0]).astype(h.dtype)
         # Output i sees degrees below i. Rows are (coordinate, parameter), so that a
         # group of coordinates is a slice.
         below = _degrees(self.weights[-1].shape[1], self.dim)
