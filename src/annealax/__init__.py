@@ -26,6 +26,9 @@ from annealax._result import StepInfo as StepInfo
 from annealax._sampler import Sampler as Sampler
 from annealax._sampler import correct as correct
 from annealax._sampler import transport as transport
+from annealax._serialise import FileError as FileError
+from annealax._serialise import load as load
+from annealax._serialise import save as save
 from annealax.trainers import CRAFT as CRAFT
 from annealax.trainers import AbstractTrainer as AbstractTrainer
 from annealax.trainers import TrainInfo as TrainInfo
