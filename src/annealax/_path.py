@@ -137,9 +137,19 @@ class GeometricPath(AbstractPath):
         return _scale(1 - beta, self.initial.log_prob(x)) + _scale(beta, self.target(x))
 
 
+@jax.custom_jvp
 def sanitise(log_density: Array) -> Array:
-    """Zero density (-inf) where a log density is NaN or +inf."""
+    """Zero density (-inf) where a log density is NaN or +inf.
+
+    The derivative passes through, so that a gradient does not need the value: for
+    cheap densities that would be most of its cost.
+    """
     return jnp.where(log_density < jnp.inf, log_density, -jnp.inf)
+
+
+@sanitise.defjvp
+def _sanitise_jvp(primals, tangents):
+    return sanitise(*primals), tangents[0]
 
 
 def _scale(weight: Array, log_density: Array) -> Array:

@@ -1,0 +1,142 @@
+"""The bare pieces of a pass, each compiled by itself with nothing else around it.
+
+They make exactly as many evaluations, draws and flow passes as the sampler does.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from flowjax.bijections import AbstractBijection
+
+import annealax as ax
+from _timing import Compiled, compile_ahead
+from annealax._flows import partition
+
+# Keeps the points where they are, up to rounding, without the compiler knowing.
+_TINY = 1e-9
+
+
+def num_evaluations(sampler: ax.Sampler) -> tuple[int, int]:
+    """Gradients alone and gradients with the value, per transition of a pass."""
+    hmc = sampler.kernel
+    assert isinstance(hmc, ax.kernels.HMC)
+    # One with the value where the flow leads, and one at the end of each trajectory.
+    return hmc.num_steps * (hmc.num_leapfrog - 1), 1 + hmc.num_steps
+
+
+def gradients(sampler: ax.Sampler, x: jax.Array) -> Callable[[], Any]:
+    """The gradient evaluations of a pass, each at the point the last one gave."""
+    plain, with_value = num_evaluations(sampler)
+
+    def run(path, tiny, x):
+        def transition(x, beta):
+            density = partial(path.log_density, beta)
+
+            def move(_, x):
+                return x + tiny * jax.vmap(jax.grad(density))(x)
+
+            def move_with_value(_, carry):
+                x, total = carry
+                value, gradient = jax.vmap(jax.value_and_grad(density))(x)
+                return x + tiny * gradient, total + value
+
+            x = jax.lax.fori_loop(0, plain, move, x)
+            return jax.lax.fori_loop(
+                0, with_value, move_with_value, (x, jnp.zeros(x.shape[0]))
+            )
+
+        return jax.lax.scan(transition, x, path.betas[1:])
+
+    return _bind(run, sampler.path, jnp.asarray(_TINY), x)
+
+
+def leapfrogs(sampler: ax.Sampler, x: jax.Array) -> Callable[[], Any]:
+    """The same evaluations inside leapfrog steps: momenta are kept and updated too."""
+    plain, with_value = num_evaluations(sampler)
+
+    def run(path, tiny, x, momentum):
+        def transition(carry, beta):
+            density = partial(path.log_density, beta)
+
+            def leap(_, carry):
+                x, momentum = carry
+                x = x + tiny * momentum
+                return x, momentum + tiny * jax.vmap(jax.grad(density))(x)
+
+            def leap_with_value(_, carry):
+                (x, momentum), total = carry
+                x = x + tiny * momentum
+                value, gradient = jax.vmap(jax.value_and_grad(density))(x)
+                return (x, momentum + tiny * gradient), total + value
+
+            carry = jax.lax.fori_loop(0, plain, leap, carry)
+            return jax.lax.fori_loop(
+                0, with_value, leap_with_value, (carry, jnp.zeros(x.shape[0]))
+            )
+
+        return jax.lax.scan(transition, (x, momentum), path.betas[1:])
+
+    return _bind(run, sampler.path, jnp.asarray(_TINY), x, x[::-1])
+
+
+def random_numbers(sampler: ax.Sampler) -> Callable[[], Any]:
+    """Initial particles, and momenta and exponentials for every trajectory."""
+    hmc = sampler.kernel
+    assert isinstance(hmc, ax.kernels.HMC)
+    draws = sampler.path.num_transitions * hmc.num_steps
+    shape = (sampler.num_particles, *sampler.path.shape)
+
+    def run(key):
+        def draw(total, key):
+            key_momentum, key_accept = jr.split(key)
+            exponentials = jr.exponential(key_accept, shape[:1])
+            return total + jr.normal(key_momentum, shape), exponentials
+
+        first, *rest = jr.split(key, draws + 1)
+        return jax.lax.scan(draw, jr.normal(first, shape), jnp.stack(rest))
+
+    return _bind(run, jr.key(0))
+
+
+def flow_gradients(flows: AbstractBijection, x: jax.Array) -> Callable[[], Any]:
+    """Value of the flow and gradient in its parameters, once per transition."""
+    params, fixed = partition(flows)
+    fixed_arrays, static = eqx.partition(fixed, eqx.is_array)
+
+    def run(params, fixed_arrays, x, slope):
+        def loss(params, fixed):
+            flow = eqx.combine(params, fixed, static)
+            y, log_det = jax.vmap(flow.transform_and_log_det)(x)
+            return jnp.sum(y * slope) + jnp.sum(log_det), y
+
+        def transition(_, inputs):
+            (value, y), gradient = jax.value_and_grad(loss, has_aux=True)(*inputs)
+            return y, (value, gradient)
+
+        return jax.lax.scan(transition, x, (params, fixed_arrays))
+
+    return _bind(run, params, fixed_arrays, x, x[::-1])
+
+
+def flow_values(flows: AbstractBijection, x: jax.Array) -> Callable[[], Any]:
+    """Value of the flow, once per transition."""
+    arrays, static = eqx.partition(flows, eqx.is_array)
+
+    def run(arrays, x):
+        def transition(_, arrays):
+            flow = eqx.combine(arrays, static)
+            return jax.vmap(flow.transform_and_log_det)(x), None
+
+        return jax.lax.scan(transition, (x, jnp.zeros(x.shape[0])), arrays)
+
+    return _bind(run, arrays, x)
+
+
+def _bind(function: Callable, *args: Any) -> Callable[[], Any]:
+    compiled: Compiled = compile_ahead(function, *args)
+    return lambda: compiled.call(*args)

@@ -1,0 +1,170 @@
+"""Run folders: what is kept of a run, as JSON, npz and pictures; nothing is pickled.
+
+- `settings.json`: what was run, written before anything else;
+- `result.npz`: particles, log Z, diagnostics, training history (the same for the same
+  seed, to the bit);
+- `table.json`: the comparison, with times;
+- pictures.
+
+Files are written whole or not at all, and a folder that holds a run is left alone.
+"""
+
+import contextlib
+import json
+import math
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import jax
+import numpy as np
+
+import annealax
+from annealax._errors import InvalidInputError
+from annealax.experiments.run import Outcome
+
+_SETTINGS = "settings.json"
+
+
+class RunFolder:
+    """A folder for one run.
+
+    Args:
+        path: Where; if there is a run already, the next free of path-2, path-3, ...
+    """
+
+    path: Path
+
+    def __init__(self, path: Path):
+        path = path if path.name else path.resolve()  # "." has no name to extend
+        candidate, index = path, 1
+        try:
+            while (candidate / _SETTINGS).exists():
+                index += 1
+                candidate = path.with_name(f"{path.name}-{index}")
+            candidate.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInputError(
+                f"cannot make the run folder {candidate}: {error.strerror}; choose "
+                "another with --out."
+            ) from error
+        self.path = candidate
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> Path:
+        """Write a JSON file."""
+        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+        with self.writing(name) as file:
+            file.write(text.encode())
+        return self.path / name
+
+    def write_arrays(self, name: str, arrays: Mapping[str, Any]) -> Path:
+        """Write an npz file."""
+        numbers: dict[str, Any] = {k: np.asarray(v) for k, v in arrays.items()}
+        with self.writing(name) as file:
+            np.savez_compressed(file, **numbers)
+        return self.path / name
+
+    @contextlib.contextmanager
+    def writing(self, name: str) -> Iterator[BinaryIO]:
+        """A file to write to, which appears under its name once it is complete."""
+        part = self.path / f".{name}.part"
+        try:
+            with part.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self.path / name)
+        except OSError as error:
+            raise InvalidInputError(
+                f"cannot write {self.path / name}: {error.strerror}; free some space "
+                "or choose another folder with --out."
+            ) from error
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def write_settings(
+    folder: RunFolder,
+    *,
+    name: str,
+    method: str,
+    seed: int,
+    overrides: Mapping[str, Any],
+    values: Mapping[str, Any],
+) -> Path:
+    """What is about to run, and with which software."""
+    return folder.write_json(
+        _SETTINGS,
+        {
+            "name": name,
+            "method": method,
+            "seed": seed,
+            "overrides": overrides,
+            "settings": values,
+            "versions": {
+                "annealax": annealax.__version__,
+                "jax": jax.__version__,
+                "python": platform.python_version(),
+            },
+            "devices": [str(device) for device in jax.devices()],
+        },
+    )
+
+
+def write_outcome(folder: RunFolder, outcome: Outcome) -> Path:
+    """The results as arrays, and the table."""
+    result, sampler = outcome.main.result, outcome.main.sampler
+    arrays = {
+        "x": result.x,
+        "log_weights": result.log_weights,
+        "log_normalizer": result.log_normalizer,
+        "log_normalizer_stderr": result.log_normalizer_stderr,
+        "log_normalizer_true": np.nan if outcome.truth is None else outcome.truth,
+        "betas": sampler.path.betas,
+        "repeats_log_normalizer": outcome.main.log_normalizers,
+        "repeats_log_normalizer_stderr": outcome.main.stderrs,
+        **{f"step_{key}": value for key, value in result.steps._asdict().items()},
+    }
+    if outcome.fit is not None:
+        history = outcome.fit.history
+        arrays |= {
+            "history_loss": history.loss,
+            "history_log_normalizer": history.log_normalizer,
+            "history_ess": history.steps.ess,
+            "history_acceptance_rate": history.steps.acceptance_rate,
+            "history_num_skipped": history.num_skipped,
+        }
+    folder.write_json("table.json", _table(outcome))
+    return folder.write_arrays("result.npz", arrays)
+
+
+def _table(outcome: Outcome) -> dict[str, Any]:
+    fit = outcome.fit
+    return {
+        "log_normalizer_true": outcome.truth,
+        "training_seconds": None if fit is None else fit.seconds,
+        "training_compile_seconds": None if fit is None else fit.compile_seconds,
+        "rows": [
+            {
+                "label": row.label,
+                "num_transitions": row.num_transitions,
+                "log_normalizer": _number(row.result.log_normalizer),
+                "log_normalizer_stderr": _number(row.result.log_normalizer_stderr),
+                "repeats_log_normalizer": list(map(_number, row.log_normalizers)),
+                "repeats_ess": list(map(_number, row.ess)),
+                "repeats_lowest_ess": list(map(_number, row.lowest_ess)),
+                "seconds_per_pass": row.seconds,
+                "evaluations_per_pass": _number(row.result.num_evaluations),
+                "warnings": row.warnings(),
+            }
+            for row in outcome.evaluations
+        ],
+    }
+
+
+def _number(value: Any) -> float | None:
+    """A float, or None where JSON has no word for it."""
+    number = float(value)
+    return number if math.isfinite(number) else None

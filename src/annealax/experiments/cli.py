@@ -1,0 +1,185 @@
+"""The command `annealax`."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+import annealax
+from annealax._errors import AnnealaxError
+from annealax.experiments import pictures, report
+from annealax.experiments._fields import fields_of, format_value, parse_overrides
+from annealax.experiments._folder import RunFolder, write_outcome, write_settings
+from annealax.experiments.problems import EXPERIMENTS, find_experiment
+from annealax.experiments.run import METHODS, prepare
+
+_PLAIN_WIDTH = 110
+"""Columns where the output is no terminal: wide enough for every table."""
+
+app = typer.Typer(
+    name="annealax",
+    help="Sample hard densities and estimate their normalising constants.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Entry point of the command."""
+    app()
+
+
+def _clean_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Our own errors become one message and exit code 2."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except AnnealaxError as error:
+            typer.echo(f"Error: {error}", err=True)
+            raise typer.Exit(2) from None
+
+    return wrapped
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=_PLAIN_WIDTH)
+
+
+def _version(value: bool) -> bool:
+    if value:
+        typer.echo(f"annealax {annealax.__version__}")
+        raise typer.Exit
+    return value
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Sample hard densities and estimate their normalising constants."""
+
+
+@app.command("list")
+@_clean_errors
+def list_experiments() -> None:
+    """List the experiments."""
+    console = _console()
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("name", no_wrap=True)
+    table.add_column("shape", no_wrap=True)
+    table.add_column("log Z", justify="right", no_wrap=True)
+    table.add_column("what it is")
+    for name, cls in EXPERIMENTS.items():
+        target = cls().target()
+        shape = " x ".join(map(str, target.shape))
+        table.add_row(name, shape, _exact(target.log_normalizer), _summary(cls))
+    console.print(table)
+    console.print("annealax show NAME: its settings. annealax run NAME: run it.")
+
+
+@app.command()
+@_clean_errors
+def show(
+    name: Annotated[str, typer.Argument(help="Name of an experiment.")],
+) -> None:
+    """Show an experiment: what it is, and its settings."""
+    console = _console()
+    cls = find_experiment(name)
+    settings = cls()
+    target = settings.target()
+    console.print(f"[bold]{name}[/bold]: {_summary(cls)}", highlight=False)
+    for paragraph in (cls.__doc__ or "").split("\n\n")[1:]:
+        console.print(" ".join(paragraph.split()), highlight=False, markup=False)
+    console.print(
+        f"Shape of a configuration: {target.shape}. "
+        f"Exact log Z: {_exact(target.log_normalizer)}.",
+        highlight=False,
+    )
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("setting", no_wrap=True)
+    table.add_column("value")
+    table.add_column("meaning")
+    table.add_column("takes")
+    for key, field in fields_of(cls).items():
+        value = format_value(settings.values()[key])
+        table.add_row(key, value, field.doc.text, field.takes)
+    console.print(table)
+    console.print(
+        f"Change them with --set: annealax run {name} --set num_particles=500 "
+        "--set step_size_betas=0,1 --set step_sizes=0.5,0.1",
+        highlight=False,
+    )
+
+
+@app.command()
+@_clean_errors
+def run(
+    name: Annotated[str, typer.Argument(help="Name of an experiment.")] = "bimodal",
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting."),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed; the same gives the same numbers.")
+    ] = 0,
+    method: Annotated[
+        str, typer.Option(help=f"Method: {', '.join(METHODS)}.")
+    ] = "craft",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the files; runs/NAME-seedS if not given."),
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print the final table only.")
+    ] = False,
+) -> None:
+    """Train flows, deploy them, and compare with plain SMC at the same cost."""
+    console = _console()
+    cls = find_experiment(name)
+    overrides = parse_overrides(cls, assignments or ())
+    settings = cls(**overrides)
+    job = prepare(name, settings, method=method, seed=seed)
+    folder = RunFolder(out or Path("runs") / f"{name}-seed{seed}")
+    write_settings(
+        folder,
+        name=name,
+        method=method,
+        seed=seed,
+        overrides=overrides,
+        values=settings.values(),
+    )
+
+    def say(text: str) -> None:
+        if not quiet:
+            console.print(text, style="dim", highlight=False)
+
+    say(f"{name}: {_summary(cls)}")
+    outcome = job.run(progress=not quiet, say=say)
+    write_outcome(folder, outcome)
+    say("drawing")
+    names = pictures.draw_all(folder, outcome)
+    report.show(console, outcome)
+    files = ", ".join(["result.npz", *names])
+    console.print(f"Files in {folder.path}: {files}", highlight=False, soft_wrap=True)
+
+
+def _summary(cls: type) -> str:
+    return (cls.__doc__ or "").partition("\n")[0].rstrip(".")
+
+
+def _exact(log_normalizer: float | None) -> str:
+    return "unknown" if log_normalizer is None else f"{log_normalizer:.4f}"

@@ -1,0 +1,30 @@
+"""The experiments by name: one problem a file."""
+
+from collections.abc import Mapping
+
+from annealax.experiments._names import unknown_name
+from annealax.experiments._settings import Settings
+from annealax.experiments.problems.bimodal import Bimodal
+from annealax.experiments.problems.challenging_mixture import ChallengingMixture
+from annealax.experiments.problems.forty_modes import FortyModes
+from annealax.experiments.problems.funnel import Funnel
+from annealax.experiments.problems.gaussian import Gaussian
+from annealax.experiments.problems.many_well import ManyWell
+from annealax.experiments.problems.student_t import StudentT
+
+EXPERIMENTS: Mapping[str, type[Settings]] = {
+    "bimodal": Bimodal,
+    "gaussian": Gaussian,
+    "funnel": Funnel,
+    "challenging-mixture": ChallengingMixture,
+    "many-well": ManyWell,
+    "forty-modes": FortyModes,
+    "student-t": StudentT,
+}
+
+
+def find_experiment(name: str) -> type[Settings]:
+    """The settings class of this name."""
+    if name not in EXPERIMENTS:
+        raise unknown_name("experiment", name, EXPERIMENTS)
+    return EXPERIMENTS[name]

@@ -1,0 +1,34 @@
+"""Two unequal modes in the plane: the default of `annealax run`."""
+
+import dataclasses
+
+from annealax import targets
+from annealax.experiments._settings import FlowFamily, VectorSettings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bimodal(VectorSettings):
+    """Two narrow, tilted modes of weights 0.7 and 0.3 in the plane.
+
+    Four temperatures and a small spline flow.
+    """
+
+    num_transitions: int = 4
+    ladder_power: float = 2.0
+    step_size_betas: tuple[float, ...] = (0.0, 0.25, 1.0)
+    step_sizes: tuple[float, ...] = (0.4, 0.2, 0.1)
+    num_train_steps: int = 250
+    learning_rate: float = 2e-2
+    num_repeats: int = 20
+    flow_family: FlowFamily = "spline_autoregressive"
+    flow_hidden: tuple[int, ...] = (16, 16)
+    flow_bins: int = 8
+    flow_bound: float = 6.0
+
+    def target(self) -> targets.GaussianMixture:
+        """The mixture; its log Z is 0."""
+        return targets.GaussianMixture(
+            [[-2.0, 1.0], [2.0, -1.0]],
+            [[[0.06, 0.04], [0.04, 0.05]], [[0.04, -0.02], [-0.02, 0.06]]],
+            [0.7, 0.3],
+        )

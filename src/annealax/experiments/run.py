@@ -1,0 +1,193 @@
+"""The main job: train, deploy, and compare with plain SMC at the same cost."""
+
+import dataclasses
+import reprlib
+from collections.abc import Callable, Mapping
+
+import jax.random as jr
+from jaxtyping import PRNGKeyArray
+
+from annealax._errors import InvalidInputError
+from annealax._fit import Fit, fit
+from annealax._resampling import NoResampling
+from annealax._sampler import Sampler
+from annealax.experiments._names import unknown_name
+from annealax.experiments._settings import Settings
+from annealax.experiments.evaluate import Evaluation, evaluate
+from annealax.trainers import AbstractTrainer
+
+_MAX_SEED = 2**32 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A way to sample.
+
+    Attributes:
+        label: What to call it.
+        sampler: The sampler it deploys.
+        trainer: How it trains flows; None if it has none.
+    """
+
+    label: str
+    sampler: Callable[[Settings], Sampler]
+    trainer: Callable[[Settings], AbstractTrainer] | None = None
+
+
+METHODS: Mapping[str, Method] = {
+    "craft": Method("CRAFT", lambda s: s.sampler(), lambda s: s.trainer()),
+    "smc": Method("SMC", lambda s: s.sampler()),
+    "ais": Method("AIS", lambda s: s.sampler(resampler=NoResampling())),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a run found.
+
+    Attributes:
+        name: Name of the experiment.
+        settings: Its settings.
+        method: Name of the method.
+        seed: The seed.
+        truth: Exact log Z, or None.
+        fit: The training, if the method trains.
+        evaluations: The method first, then what it is compared with.
+    """
+
+    name: str
+    settings: Settings
+    method: str
+    seed: int
+    truth: float | None
+    fit: Fit | None
+    evaluations: tuple[Evaluation, ...]
+
+    @property
+    def main(self) -> Evaluation:
+        """The passes of the method itself."""
+        return self.evaluations[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run that is ready to start: its settings were found to fit together.
+
+    Attributes:
+        name: Name of the experiment.
+        settings: Its settings.
+        method: Name of the method.
+        seed: The seed.
+        sampler: What it deploys.
+        trainer: What trains its flows, if anything.
+    """
+
+    name: str
+    settings: Settings
+    method: str
+    seed: int
+    sampler: Sampler
+    trainer: AbstractTrainer | None
+
+    def run(
+        self,
+        *,
+        progress: bool = False,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> Outcome:
+        """Train, deploy and compare.
+
+        Args:
+            progress: Show training live.
+            say: Called with a line of text when a stage begins.
+        """
+        keys = jr.split(jr.key(self.seed), 4)
+        key_flow, key_fit, key_deploy, key_compare = keys
+        settings, label = self.settings, METHODS[self.method].label
+        fitted = None
+        if self.trainer is not None:
+            say(f"compiling and training, {settings.num_train_steps} steps")
+            fitted = fit(
+                key_fit,
+                self.trainer,
+                settings.flow(key_flow),
+                num_steps=settings.num_train_steps,
+                progress=progress,
+            )
+        say(f"deploying {label}, {settings.num_repeats} passes")
+        main = evaluate(
+            key_deploy,
+            self.sampler,
+            None if fitted is None else fitted.flows,
+            label=label,
+            num_repeats=settings.num_repeats,
+        )
+        plain = self.method == "smc"
+        others = () if plain else _compare(key_compare, settings, main, say)
+        return Outcome(
+            name=self.name,
+            settings=settings,
+            method=self.method,
+            seed=self.seed,
+            truth=settings.target().log_normalizer,
+            fit=fitted,
+            evaluations=(main, *others),
+        )
+
+
+def prepare(
+    name: str, settings: Settings, *, method: str = "craft", seed: int = 0
+) -> Job:
+    """Check everything that can be checked before a run starts.
+
+    The same seed gives the same numbers; only how many temperatures SMC gets for the
+    same cost depends on the clock (the setting `smc_transitions` fixes it).
+
+    Args:
+        name: Name of the experiment, for reports.
+        settings: Its settings.
+        method: A name in `METHODS`.
+        seed: Seed of all that is random, from 0 to 2**32 - 1.
+    """
+    if method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    if not 0 <= seed <= _MAX_SEED:
+        raise InvalidInputError(
+            f"seed must be from 0 to {_MAX_SEED}; got {reprlib.repr(seed)}."
+        )
+    chosen = METHODS[method]
+    sampler, trainer = chosen.sampler(settings), None
+    if chosen.trainer is not None:
+        trainer = chosen.trainer(settings)
+        settings.flow(jr.key(0))  # an impossible flow is an error now, not later
+    return Job(name, settings, method, seed, sampler, trainer)
+
+
+def _compare(
+    key: PRNGKeyArray,
+    settings: Settings,
+    main: Evaluation,
+    say: Callable[[str], None],
+) -> tuple[Evaluation, ...]:
+    """Plain SMC with the same temperatures, and with as many as take the same time."""
+
+    def smc(count: int, label: str) -> Evaluation:
+        say(f"{label}: {count} transitions")
+        return evaluate(
+            jr.fold_in(key, count),
+            settings.sampler(num_transitions=count),
+            label=label,
+            num_repeats=settings.num_repeats,
+        )
+
+    same_ladder = smc(settings.num_transitions, "SMC, same ladder")
+    if main.flows is None:
+        return (same_ladder,)
+    count = settings.smc_transitions
+    if count > 0:
+        return same_ladder, smc(count, "SMC, given ladder")
+    ratio = main.seconds / same_ladder.seconds
+    count = round(settings.num_transitions * ratio)
+    if count <= settings.num_transitions:  # flows cost nothing to speak of
+        return (same_ladder,)
+    return same_ladder, smc(count, "SMC, same time")

@@ -1,0 +1,169 @@
+"""Every registered experiment builds its parts, and they fit together."""
+
+import typing
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import annealax as ax
+from annealax._resampling import SCHEMES
+from annealax.experiments import EXPERIMENTS, _settings
+from annealax.experiments._fields import (
+    check_value,
+    fields_of,
+    format_value,
+    parse_overrides,
+)
+from annealax.experiments.problems import find_experiment
+from annealax.experiments.problems.bimodal import Bimodal
+
+
+@pytest.fixture(params=EXPERIMENTS)
+def settings(request):
+    return EXPERIMENTS[request.param]()
+
+
+def test_parts_agree_in_shape(settings):
+    target, sampler, flow = (
+        settings.target(),
+        settings.sampler(),
+        settings.flow(jr.key(0)),
+    )
+    assert target.shape == sampler.path.shape == tuple(flow.shape)
+    assert sampler.num_particles == settings.num_particles
+    assert sampler.path.num_transitions == settings.num_transitions
+    trainer = settings.trainer()
+    assert isinstance(trainer, ax.CRAFT)
+    state = jax.eval_shape(lambda: trainer.init(jr.key(0), flow).optimizer_state)
+    assert jax.tree.leaves(state)
+
+
+def test_every_setting_has_a_meaning_and_can_be_read_back(settings):
+    fields = fields_of(type(settings))
+    assert set(fields) == set(settings.values())
+    texts = [f"{key}={format_value(value)}" for key, value in settings.values().items()]
+    assert parse_overrides(type(settings), texts) == settings.values()
+    assert all(field.doc.text for field in fields.values())
+    assert type(settings).__doc__
+
+
+def test_funnel_keeps_to_64_transitions():
+    assert EXPERIMENTS["funnel"]().num_transitions <= 64
+    assert EXPERIMENTS["funnel"]().target().shape == (10,)
+
+
+def test_many_well_is_that_of_the_paper():
+    settings = EXPERIMENTS["many-well"]()
+    widths = [w.shape[0] for w in settings.flow(jr.key(0)).network.weights[:-1]]
+    assert widths == [960, 960, 960]
+    assert settings.num_transitions == 10
+    assert (settings.num_hmc_steps, settings.num_leapfrog) == (1, 10)
+    assert settings.num_particles == 2000
+    assert settings.target().log_normalizer == pytest.approx(164.69567532)
+
+
+def test_ladder_kernel_and_start_follow_the_settings():
+    settings = Bimodal(
+        num_transitions=4,
+        ladder_power=2.0,
+        step_size_betas=(0.0, 1.0),
+        step_sizes=(1.0, 0.5),
+        initial_scale=3.0,
+    )
+    sampler = settings.sampler()
+    np.testing.assert_allclose(sampler.path.betas, [0, 1 / 16, 1 / 4, 9 / 16, 1])
+    np.testing.assert_allclose(sampler.kernel.step_size(0.5), 0.75)
+    x, _ = sampler.path.sample(jr.key(0), 4000)
+    np.testing.assert_allclose(jnp.std(x), 3.0, rtol=0.05)
+    assert settings.sampler(num_transitions=9).path.num_transitions == 9
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        ("constant", [0.1, 0.1, 0.1]),
+        ("drop", [0.1, 0.01, 0.01]),
+        ("cosine", [0.1, 0.055, 0.01]),
+    ],
+)
+def test_learning_rate_schedule(schedule, rates):
+    settings = Bimodal(
+        num_train_steps=10,
+        learning_rate=0.1,
+        final_learning_rate=0.01,
+        learning_rate_schedule=schedule,
+    )
+    optimizer = settings.optimizer()
+    state = optimizer.init(jnp.zeros(()))
+    steps = []
+    for _ in range(11):  # Adam's step on a constant gradient is the learning rate
+        update, state = optimizer.update(jnp.ones(()), state)
+        steps.append(-float(update))
+    np.testing.assert_allclose([steps[0], steps[5], steps[10]], rates, rtol=1e-3)
+
+
+def test_clip_acts_before_adam():
+    settings = Bimodal(clip_norm=1e-3, learning_rate=1.0)
+    optimizer = settings.optimizer()
+    clipped, _ = optimizer.update(jnp.full(3, 1e3), optimizer.init(jnp.zeros(3)))
+    assert bool(jnp.all(jnp.isfinite(clipped)))
+    assert len(optimizer.init(jnp.zeros(3))) == 2
+
+
+@pytest.mark.parametrize("family", typing.get_args(_settings.FlowFamily))
+def test_every_flow_family_builds(family):
+    flow = Bimodal(flow_family=family, flow_hidden=(4,), flow_bins=3).flow(jr.key(0))
+    assert tuple(flow.shape) == (2,)
+
+
+def test_schemes_are_those_of_the_core():
+    assert set(typing.get_args(_settings.Scheme)) == set(SCHEMES)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("num_particles", 0, ["at least 1", "0"]),
+        ("num_particles", 1.5, ["whole number", "1.5"]),
+        ("num_particles", True, ["whole number", "True"]),
+        ("learning_rate", "fast", ["a number", "fast"]),
+        ("step_sizes", [0.1], ["commas"]),
+        ("resample_threshold", 0.0, ["above 0"]),
+        ("resample_threshold", 1.5, ["at most 1"]),
+        ("resample_scheme", "magic", ["systematic", "magic"]),
+    ],
+)
+def test_bad_values_are_refused_by_name(name, value, words):
+    with pytest.raises(ax.InvalidInputError) as error:
+        check_value(fields_of(Bimodal)[name], value)
+    assert all(word in str(error.value) for word in [name, *words]), str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_leapfrog": 0}, ["num_leapfrog", "at least 1"]),
+        (
+            {"step_sizes": (0.1,), "step_size_betas": (0.0, 1.0)},
+            ["step_size_betas", "step_sizes", "same length"],
+        ),
+        (
+            {"step_sizes": (0.1, 0.2), "step_size_betas": (1.0, 0.0)},
+            ["step_size_betas", "rise"],
+        ),
+        ({"step_sizes": (), "step_size_betas": ()}, ["step_size_betas"]),
+    ],
+)
+def test_settings_check_themselves(changes, words):
+    with pytest.raises(ax.InvalidInputError) as error:
+        Bimodal(**changes)
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_unknown_experiment_shows_the_nearest():
+    with pytest.raises(ax.InvalidInputError, match="Did you mean 'funnel'") as error:
+        find_experiment("funel")
+    assert all(name in str(error.value) for name in EXPERIMENTS)
