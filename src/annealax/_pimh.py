@@ -267,7 +267,7 @@ def _propose_all(key, propose, functions, total, configurations, progress):
     # Arrays that `propose` closes over become inputs, not constants of the program.
     converted = eqx.filter_closure_convert(record, key)
     capacity = min(total, _MAX_PER_CALL)
-    compiled = _advance.lower(
+    compiled = _advance.lower(  # type: ignore[attr-defined]
         converted, key, jnp.asarray(0), jnp.asarray(0), capacity
     ).compile()
     chunks, done, size, seconds = [], 0, 1, 0.0

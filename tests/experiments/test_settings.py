@@ -19,6 +19,7 @@ from annealax.experiments._fields import (
 )
 from annealax.experiments.problems import find_experiment
 from annealax.experiments.problems.bimodal import Bimodal
+from annealax.experiments.problems.gaussian import Gaussian
 
 
 @pytest.fixture(params=EXPERIMENTS)
@@ -167,3 +168,16 @@ def test_unknown_experiment_shows_the_nearest():
     with pytest.raises(ax.InvalidInputError, match="Did you mean 'funnel'") as error:
         find_experiment("funel")
     assert all(name in str(error.value) for name in EXPERIMENTS)
+
+
+def test_a_pilot_places_the_start():
+    settings = Gaussian(
+        dim=3, num_particles=400, num_transitions=2, pilot_transitions=10
+    )
+    initial = settings.sampler().path.initial
+    draws = np.asarray(initial.sample(jr.key(0), (20_000,)))
+    exact = np.asarray(settings.target().sample(jr.key(1), 20_000))
+    spread = exact.std(axis=0)
+    # 2000 pilot particles: means within a tenth of a standard deviation.
+    assert np.all(np.abs(draws.mean(axis=0) - exact.mean(axis=0)) < 0.2 * spread)
+    assert np.allclose(draws.std(axis=0), spread, rtol=0.2)

@@ -35,7 +35,7 @@ _STYLE: dict[Any, Any] = {
     "ytick.color": "#5b616d",
     "legend.frameon": False,
 }
-_PANELS = 5
+_PANELS = 6
 
 
 @runtime_checkable
@@ -87,10 +87,12 @@ def draw_temperatures(outcome: Outcome) -> Figure:
         axes[0, 0].set_ylabel("$x_2$")
     for axis in axes[-1]:
         axis.set_xlabel("$x_1$")
+    total = sampler.path.num_transitions + 1
     contours = ", over contours of the density there" if planar else ""
+    share = f"all {total}" if len(shown) == total else f"{len(shown)} of the {total}"
     figure.suptitle(
-        f"{outcome.name}: {outcome.main.label} particles at {len(shown)} of the "
-        f"{sampler.path.num_transitions + 1} temperatures{contours}",
+        f"{outcome.name}: {outcome.main.label} particles at {share} "
+        f"temperatures{contours}",
         fontsize=10,
     )
     return figure

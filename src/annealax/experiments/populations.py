@@ -46,7 +46,7 @@ def populations(
     kept: dict[int, Population] = {}
     if 0 in indices:
         kept[0] = _population(0.0, particles.x, particles.weights, particles)
-    identity = Identity(sampler.path.shape)
+    identity = Identity(sampler.path.shape)  # type: ignore[call-arg]
     for k in range(sampler.path.num_transitions):
         flow = identity if flows is None else _flows.select(flows, k)
         edge = jax.tree.map(lambda leaf, k=k: leaf[k], sampler.path.edges)

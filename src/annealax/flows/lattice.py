@@ -146,8 +146,8 @@ class LatticeCoupling(AbstractBijection):
         for index in order:
             moved = index % 2
             params = self._params(self.networks[index], halves[1 - moved], moved, board)
-            new, log_slope = function(params, halves[moved])
-            halves[moved] = materialise(new)
+            new, log_slope = function(params, halves[moved][0])
+            halves[moved] = materialise(new[None])
             log_det = log_det + jnp.sum(log_slope)
         # Padding and adding, because joining would move the particle axis to the front.
         sites = jnp.pad(halves[0], ((0, 0), (0, half))) + jnp.pad(

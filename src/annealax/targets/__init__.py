@@ -15,6 +15,6 @@ from annealax.targets.logistic_regression import (
 )
 from annealax.targets.many_well import ManyWell as ManyWell
 from annealax.targets.normal import Normal as Normal
+from annealax.targets.phi4 import Phi4 as Phi4
 from annealax.targets.seeds import Seeds as Seeds
 from annealax.targets.student_t_mixture import StudentTMixture as StudentTMixture
-from annealax.targets.phi4 import Phi4 as Phi4

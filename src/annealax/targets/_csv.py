@@ -120,10 +120,10 @@ def read_csv(path: str | os.PathLike[str]) -> Table:
         raise InvalidInputError(
             f"{path} has the header {','.join(names)} and no rows below it"
         )
-    for line, row in body:
-        if len(row) != len(names):
+    for line, cells in body:
+        if len(cells) != len(names):
             raise InvalidInputError(
-                f"{path}, line {line}: {len(row)} cells, but the header names "
+                f"{path}, line {line}: {len(cells)} cells, but the header names "
                 f"{len(names)} columns ({', '.join(names)}); separate cells by commas "
                 "and fill every one"
             )

@@ -197,10 +197,10 @@ class LogGaussianCox(AbstractTarget):
         if self.whitened:
             factor = jnp.linalg.cholesky(covariance.reshape(x.size, x.size))
             field = mean + jnp.matmul(x.reshape(-1), factor.T, precision="highest")
-            prior = constant - 0.5 * jnp.sum(x * x)
-            return prior + self._log_likelihood(field.reshape(self.counts.shape))
+            likelihood = self._log_likelihood(field.reshape(self.counts.shape))
+            return constant - 0.5 * jnp.sum(x * x) + likelihood
         field = self.log_intensity(x)
-        prior = constant + log_det_fold(*self.counts.shape)
+        prior: Array | float = constant + log_det_fold(*self.counts.shape)
         for block, part in zip(
             covariance_blocks(covariance), fold(field - mean), strict=True
         ):

@@ -13,11 +13,12 @@ class Bimodal(VectorSettings):
     Four temperatures and a small spline flow.
     """
 
-    num_transitions: int = 4
+    num_particles: int = 1000
+    num_transitions: int = 5
     ladder_power: float = 2.0
     step_size_betas: tuple[float, ...] = (0.0, 0.25, 1.0)
     step_sizes: tuple[float, ...] = (0.4, 0.2, 0.1)
-    num_train_steps: int = 250
+    num_train_steps: int = 200
     learning_rate: float = 2e-2
     num_repeats: int = 20
     flow_family: FlowFamily = "spline_autoregressive"
@@ -28,7 +29,7 @@ class Bimodal(VectorSettings):
     def target(self) -> targets.GaussianMixture:
         """The mixture; its log Z is 0."""
         return targets.GaussianMixture(
-            [[-2.0, 1.0], [2.0, -1.0]],
+            [[-2.6, 1.3], [2.6, -1.3]],
             [[[0.06, 0.04], [0.04, 0.05]], [[0.04, -0.02], [-0.02, 0.06]]],
             [0.7, 0.3],
         )

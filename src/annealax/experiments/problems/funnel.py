@@ -18,6 +18,7 @@ class Funnel(VectorSettings):
     step_size_betas: tuple[float, ...] = (0.0, 0.5, 1.0)
     step_sizes: tuple[float, ...] = (0.5, 0.3, 0.2)
     num_train_steps: int = 300
+    learning_rate: float = 3e-2
 
     def target(self) -> targets.Funnel:
         """The funnel; its log Z is 0."""

@@ -20,17 +20,19 @@ class ManyWell(Settings):
     """
 
     dim: Annotated[int, Doc("dimension, even", at_least=2, at_most=10_000)] = 32
-    step_size_betas: tuple[float, ...] = (0.0, 0.25, 0.5, 1.0)
-    step_sizes: tuple[float, ...] = (0.3, 0.2, 0.15, 0.1)
-    num_train_steps: int = 200
-    learning_rate: float = 1e-3
-    final_learning_rate: float = 1e-4
+    ladder_power: float = 1.5
+    pilot_transitions: int = 100
+    step_size_betas: tuple[float, ...] = (0.0, 0.3, 1.0)
+    step_sizes: tuple[float, ...] = (0.4, 0.25, 0.15)
+    num_train_steps: int = 250
+    learning_rate: float = 4e-3
+    final_learning_rate: float = 2e-4
     hidden_per_dim: Annotated[
         int, Doc("units per dimension in a hidden layer", at_least=1, at_most=10_000)
     ] = 30
     num_hidden: Annotated[int, Doc("hidden layers", at_least=0, at_most=100)] = 3
     flow_bins: Annotated[int, Doc("bins of the splines", at_least=2, at_most=999)] = 10
-    flow_bound: Annotated[float, Doc("splines act on [-bound, bound]", above=0)] = 4.0
+    flow_bound: Annotated[float, Doc("splines act on [-bound, bound]", above=0)] = 6.0
 
     def target(self) -> targets.ManyWell:
         """The wells; log Z by quadrature."""
