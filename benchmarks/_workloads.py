@@ -90,9 +90,36 @@ def lgcp(num_particles: int) -> Workload:
     )
 
 
+def phi4(num_particles: int) -> Workload:
+    """phi^4 theory on 14x14 sites, two coupling layers, as in the paper."""
+    shape = (14, 14)
+    target = ax.targets.Phi4(shape, mass_squared=-4.75, coupling=5.1)
+    path = ax.GeometricPath(shape, target, 10)
+    steps = ax.kernels.InterpolatedStepSize([0.0, 0.3, 1.0], [0.3, 0.15, 0.1])
+    sampler = ax.Sampler(
+        path,
+        ax.kernels.HMC(steps, num_leapfrog=10, num_steps=10),
+        ax.ESSResampling(0.3),
+        num_particles=num_particles,
+    )
+    return Workload(
+        sampler,
+        ax.flows.lattice_coupling(
+            jr.key(0), shape, num_layers=2, channels=(10,), kernel_size=3
+        ),
+        {
+            "training (gemm)": 100,
+            "deployment (gemm)": 60,
+            "training / pieces": 1.3,
+            "deployment / pieces": 1.3,
+        },
+    )
+
+
 WORKLOADS: dict[str, Callable[[int], Workload]] = {
     "many-well-affine": many_well_affine,
     "many-well-spline": many_well_spline,
     "gaussian": gaussian,
     "lgcp": lgcp,
+    "phi4": phi4,
 }

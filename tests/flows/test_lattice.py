@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from tests_problems import perturb
 
 import annealax as ax
 from annealax import _flows
@@ -18,8 +17,8 @@ SHAPE = (4, 6)
 CASES = {
     "affine": {},
     "odd": {"odd": True},
-    "deep": {"num_layers": 3, "channels": (3, 4), "activation": jnp.tanh},
-    "deep_odd": {"channels": (4, 2), "kernel_size": 5, "odd": True},
+    "deep": {"channels": (4, 3), "kernel_size": 5, "activation": jnp.tanh},
+    "deep_odd": {"num_layers": 3, "channels": (4, 2), "odd": True},
     "spline": {"transformer": "spline", "channels": (3,), "num_bins": 3, "bound": 3.0},
     "spline_odd": {
         "transformer": "spline",
@@ -36,17 +35,20 @@ SHIFTS = [(a, b) for a in range(SHAPE[0]) for b in range(SHAPE[1]) if (a + b) % 
 
 
 @functools.cache
-def build(name, shape=SHAPE, x64=True, noisy=True):
-    """A flow, unless told otherwise away from the identity and in double precision."""
+def build(name, shape=SHAPE, dtype=np.float64, noisy=True):
+    """A flow, away from the identity unless told otherwise."""
+    key = jr.key(0, impl="rbg")  # compiles fastest
+    flow = lattice_coupling(key, shape, **CASES[name])
+    rng = np.random.default_rng(1)
+    size = (0.2 if name.startswith("spline") else 0.05) * noisy
 
-    @eqx.filter_jit
-    def make():
-        flow = lattice_coupling(jr.key(0), shape, **CASES[name])
-        size = 0.2 if name.startswith("spline") else 0.05
-        return perturb(jr.key(1), flow, size) if noisy else flow
+    def move(leaf):
+        return jnp.asarray(np.asarray(leaf, dtype) + size * rng.normal(size=leaf.shape))
 
-    with jax.enable_x64(x64):
-        return make()
+    with jax.enable_x64(dtype == np.float64):
+        return jax.tree.map(
+            lambda leaf: move(leaf) if eqx.is_array(leaf) else leaf, flow
+        )
 
 
 def fields(count=3, shape=SHAPE, seed=2):
@@ -83,7 +85,7 @@ def plain(flow, x, activation):
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("affine", (2, 2)), ("affine", SHAPE), ("deep", SHAPE)], ids=str
+    ("name", "shape"), [("affine", (2, 2)), ("deep", SHAPE)], ids=str
 )
 def test_matches_plain_convolutions(name, shape):
     activation = CASES[name].get("activation", jax.nn.relu)
@@ -150,7 +152,7 @@ def test_identity_at_the_start_and_symmetries(name):
 
 
 def test_one_layer_moves_one_colour():
-    flow = build("affine", x64=False)
+    flow = build("affine", dtype=np.float32)
     flow = eqx.tree_at(lambda flow: flow.networks, flow, flow.networks[:1])
     x = fields(1).astype(np.float32)
     y, _ = transform(flow, x)
@@ -160,7 +162,7 @@ def test_one_layer_moves_one_colour():
 
 def test_batches_and_gradients_of_all_kinds():
     """Per particle, on average, by flow and particle at once: all the same numbers."""
-    params, rest = _flows.partition(build("affine", x64=False))
+    params, rest = _flows.partition(build("affine", dtype=np.float32))
     x = fields(5).astype(np.float32)
 
     def loss(params, x):
@@ -175,7 +177,7 @@ def test_batches_and_gradients_of_all_kinds():
         stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), params)
         gradient = jax.grad(mean_loss)
         return {
-            "one": jnp.stack([loss(params, each) for each in x]),
+            "one": jax.lax.map(lambda each: loss(params, each), x),
             "chains": jax.vmap(jax.vmap(loss, (None, 0)), (None, 1), 1)(
                 params, jnp.stack([x, x], axis=1)
             ),
@@ -199,7 +201,7 @@ def test_batches_and_gradients_of_all_kinds():
 def test_second_derivatives():
     """Forward over reverse agrees with reverse over reverse, in parameters and x."""
     with jax.enable_x64(True):
-        flow = build("deep")
+        flow = build("affine")
         params, rest = _flows.partition(flow)
         point = jax.tree.map(np.asarray, (params, fields(1)[0]))
         direction = jax.tree.map(lambda leaf: np.cos(leaf), point)
@@ -221,7 +223,7 @@ def test_second_derivatives():
 
 
 def test_only_weights_are_arrays():
-    flow = lattice_coupling(jr.key(0), SHAPE, num_layers=2, channels=(10,))
+    flow = build("affine")
     shapes = [leaf.shape for leaf in jax.tree.leaves(eqx.filter(flow, eqx.is_array))]
     assert shapes == 2 * [(10, 1, 3, 3), (10,), (2, 10, 3, 3), (2,)]
     trainable, _ = _flows.partition(flow)
@@ -229,7 +231,7 @@ def test_only_weights_are_arrays():
 
 
 def test_mixed_precision():
-    flow = build("affine", x64=False)
+    flow = build("affine", dtype=np.float32)
     with jax.enable_x64(True):
         y, log_det = transform(flow, fields())
     assert y.dtype == log_det.dtype == np.float64
