@@ -10,7 +10,11 @@ from annealax.experiments._settings import FlowFamily, VectorSettings
 class Bimodal(VectorSettings):
     """Two narrow, tilted modes of weights 0.7 and 0.3 in the plane.
 
-    Four temperatures and a small spline flow.
+    Five transitions and a small spline flow. Over six seeds, training included, log Z
+    spread by 0.040 to 0.055 over 20 passes, with means from -0.006 to 0.013 (exact: 0);
+    plain SMC spread by 0.17 with 5 transitions and 0.15 with 10 (30 passes each).
+    Modes that are further apart, or fewer transitions on an even ladder, can make CRAFT
+    lose the smaller mode without a warning from the weights.
     """
 
     num_particles: int = 1000
