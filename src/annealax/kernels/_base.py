@@ -14,10 +14,10 @@ from annealax._errors import InvalidInputError
 
 
 class Point(NamedTuple):
-    """One configuration with its log density and the gradient of that."""
+    """One configuration with its log density and the gradient of that, or many."""
 
     x: Float[Array, "*shape"]
-    log_density: Float[Array, ""]
+    log_density: Float[Array, "*particles"]
     gradient: Float[Array, "*shape"]
 
 
@@ -30,15 +30,16 @@ class KernelInfo(NamedTuple):
             uses it) that the move made.
     """
 
-    acceptance_rate: Float[Array, ""]
-    num_evaluations: Float[Array, ""]
+    acceptance_rate: Float[Array, "*particles"]
+    num_evaluations: Float[Array, "*particles"]
 
 
 class AbstractKernel(eqx.Module):
     """A Markov kernel for one particle.
 
-    Calling it is all that a user needs; samplers use `move`, which takes over the
-    density and gradient that are already known and returns those of the new point.
+    Calling it is all that a user needs; samplers use `move_all`, which takes over the
+    densities and gradients that are already known and returns those of the new points.
+    A new kernel has to give `move` alone.
     """
 
     @abstractmethod
@@ -50,6 +51,18 @@ class AbstractKernel(eqx.Module):
         beta: ArrayLike,
     ) -> tuple[Point, KernelInfo]:
         """Move one particle; `log_density` is that at `beta`."""
+
+    def move_all(
+        self,
+        key: PRNGKeyArray,
+        points: Point,
+        log_density: Callable[[Array], Array],
+        beta: ArrayLike,
+    ) -> tuple[Point, KernelInfo]:
+        """Move every particle (the first axis of all arrays) on its own."""
+        return jax.vmap(lambda key, point: self.move(key, point, log_density, beta))(
+            jr.split(key, points.x.shape[0]), points
+        )
 
     def __call__(
         self,
@@ -69,17 +82,23 @@ def point_at(log_density: Callable[[Array], Array], x: Array) -> Point:
 
 
 def accept(
-    key: PRNGKeyArray,
-    log_ratio: Float[Array, ""],
+    exponential: Float[Array, "*particles"],
+    log_ratio: Float[Array, "*particles"],
     proposal: PyTree,
     current: PyTree,
-) -> tuple[PyTree, Float[Array, ""]]:
+) -> tuple[PyTree, Float[Array, "*particles"]]:
     """Metropolis: the proposal with probability min(1, exp(log_ratio)).
 
     A ratio that is not a number, from an overflow on the way, counts as zero.
+
+    Args:
+        exponential: A standard exponential number.
+        log_ratio: Logarithm of the acceptance ratio.
+        proposal: Where to go.
+        current: Where to stay otherwise; particles are the last axis, if any.
     """
     log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
-    accepted = -jr.exponential(key, (), log_ratio.dtype) < log_ratio
+    accepted = -exponential < log_ratio
     point = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), proposal, current)
     return point, jnp.exp(jnp.minimum(log_ratio, 0))
 
