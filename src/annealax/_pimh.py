@@ -219,7 +219,7 @@ def pimh(
         return proposals[np.arange(num_chains)[:, None], state]
 
     return Chain(
-        observables={k: follow(v) for k, v in records.observables.items()},
+        observables={name: follow(records.observables[name]) for name in functions},
         log_normalizer=follow(log_z.reshape(-1)),
         accepted=accepted,
         proposed_log_normalizer=log_z,

@@ -4,6 +4,7 @@
 - `result.npz`: particles, log Z, diagnostics, training history (the same for the same
   seed, to the bit);
 - `table.json`: the comparison, with times;
+- `flows.npz`: the trained flows, as `annealax.save` writes them;
 - pictures.
 
 Files are written whole or not at all, and a folder that holds a run is left alone.
@@ -19,13 +20,19 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import jax
+import jax.random as jr
 import numpy as np
 
 import annealax
 from annealax._errors import InvalidInputError
-from annealax.experiments.run import Outcome
+from annealax._flows import replicate
+from annealax._serialise import FileError, load, save
+from annealax.experiments._fields import fields_of
+from annealax.experiments.problems import find_experiment
+from annealax.experiments.run import FinishedRun, Outcome, find_method
 
 _SETTINGS = "settings.json"
+_FLOWS = "flows.npz"
 
 
 class RunFolder:
@@ -33,11 +40,15 @@ class RunFolder:
 
     Args:
         path: Where; if there is a run already, the next free of path-2, path-3, ...
+        existing: Add to the run that is there instead.
     """
 
     path: Path
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, *, existing: bool = False):
+        if existing:
+            self.path = path
+            return
         path = path if path.name else path.resolve()  # "." has no name to extend
         candidate, index = path, 1
         try:
@@ -137,7 +148,48 @@ def write_outcome(folder: RunFolder, outcome: Outcome) -> Path:
             "history_num_skipped": history.num_skipped,
         }
     folder.write_json("table.json", _table(outcome))
+    if outcome.fit is not None:
+        save(folder.path / _FLOWS, outcome.fit.flows)
     return folder.write_arrays("result.npz", arrays)
+
+
+def read_run(path: Path) -> FinishedRun:
+    """What `write_settings` and `write_outcome` left in a folder.
+
+    Raises:
+        FileError: If there is no finished run, or its files are damaged.
+    """
+    file = path / _SETTINGS
+    try:
+        content = json.loads(file.read_text())
+        name, method, seed = content["name"], content["method"], content["seed"]
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in content["settings"].items()
+        }
+    except FileNotFoundError:
+        raise FileError(
+            f"{path} is not a run folder: it has no {_SETTINGS}; give the folder that "
+            "`annealax run` printed."
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FileError(f"{file} is damaged: {error!r}; run it again.") from error
+    cls, chosen = find_experiment(name), find_method(method)
+    if unknown := sorted(set(values) - set(fields_of(cls))):
+        raise FileError(
+            f"{file} has settings that {name} does not know: {unknown}; it was "
+            "written by another version of annealax."
+        )
+    settings = cls(**values)
+    flows = None
+    if chosen.trainer is not None:
+        if not (path / _FLOWS).exists():
+            raise FileError(
+                f"{path} has no {_FLOWS}: the run did not finish; run it again."
+            )
+        count = chosen.sampler(settings).path.num_transitions
+        flows = load(path / _FLOWS, replicate(settings.flow(jr.key(0)), count))
+    return FinishedRun(name, settings, method, seed, flows)
 
 
 def _table(outcome: Outcome) -> dict[str, Any]:

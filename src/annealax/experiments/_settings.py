@@ -9,14 +9,14 @@ import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import jax.numpy as jnp
 import jax.random as jr
 import optax
 from flowjax.bijections import AbstractBijection
 from flowjax.distributions import Normal
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from annealax import flows, kernels
 from annealax._errors import InvalidInputError
@@ -26,6 +26,11 @@ from annealax._sampler import Sampler
 from annealax.experiments._fields import Doc, check_value, fields_of
 from annealax.targets import AbstractTarget
 from annealax.trainers import CRAFT, AbstractTrainer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from annealax.experiments.run import Outcome
 
 _MANY = 10**7
 
@@ -52,6 +57,15 @@ class Settings(ABC):
     ladder_power: Annotated[
         float, Doc("temperatures are beta = t**power, t even in [0, 1]", above=0)
     ] = 1.0
+    ladder: Annotated[
+        tuple[float, ...],
+        Doc(
+            "temperatures themselves, rising from 0 to 1, instead of ladder_power; "
+            "interpolated where their number is not that of the transitions",
+            at_least=0,
+            at_most=1,
+        ),
+    ] = ()
     initial_scale: Annotated[
         float, Doc("standard deviation of the normal that passes start from", above=0)
     ] = 1.0
@@ -125,6 +139,13 @@ class Settings(ABC):
                 "step_size_betas and step_sizes must have the same length; got "
                 f"{len(self.step_size_betas)} and {len(self.step_sizes)}."
             )
+        rising = sorted(set(self.ladder)) == list(self.ladder)
+        if self.ladder and not (
+            rising and self.ladder[0] == 0 and self.ladder[-1] == 1
+        ):
+            raise InvalidInputError(
+                f"ladder must rise from 0 to 1, or be empty; got {self.ladder}."
+            )
         if not self.step_sizes or sorted(set(self.step_size_betas)) != list(
             self.step_size_betas
         ):
@@ -145,6 +166,10 @@ class Settings(ABC):
         """All settings by name."""
         return dict(vars(self))
 
+    def pictures(self, outcome: "Outcome") -> Mapping[str, Callable[[], "Figure"]]:
+        """Pictures that only this problem has: functions that draw, by file name."""
+        return {}
+
     def sampler(
         self,
         *,
@@ -158,13 +183,20 @@ class Settings(ABC):
             resampler: None for that of the settings.
         """
         count = self.num_transitions if num_transitions is None else num_transitions
-        betas = jnp.linspace(0, 1, count + 1) ** self.ladder_power
         return Sampler(
-            GeometricPath(_initial(self), self.target(), betas),
+            GeometricPath(_initial(self), self.target(), self.betas(count)),
             self.kernel(),
             resampler or ESSResampling(self.resample_threshold, self.resample_scheme),
             num_particles=self.num_particles,
         )
+
+    def betas(self, num_transitions: int) -> Array:
+        """Inverse temperatures of a ladder with so many transitions."""
+        t = jnp.linspace(0, 1, num_transitions + 1)
+        if not self.ladder:
+            return t**self.ladder_power
+        given = jnp.asarray(self.ladder)
+        return jnp.interp(t, jnp.linspace(0, 1, len(given)), given)
 
     def kernel(self) -> kernels.HMC:
         """Hamiltonian Monte Carlo with the step sizes of the settings."""

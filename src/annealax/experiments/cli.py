@@ -12,9 +12,14 @@ from rich.table import Table
 
 import annealax
 from annealax._errors import AnnealaxError
-from annealax.experiments import pictures, report
+from annealax.experiments import chains, pictures, report
 from annealax.experiments._fields import fields_of, format_value, parse_overrides
-from annealax.experiments._folder import RunFolder, write_outcome, write_settings
+from annealax.experiments._folder import (
+    RunFolder,
+    read_run,
+    write_outcome,
+    write_settings,
+)
 from annealax.experiments.problems import EXPERIMENTS, find_experiment
 from annealax.experiments.run import METHODS, prepare
 
@@ -175,6 +180,51 @@ def run(
     report.show(console, outcome)
     files = ", ".join(["result.npz", *names])
     console.print(f"Files in {folder.path}: {files}", highlight=False, soft_wrap=True)
+
+
+@app.command("pimh")
+@_clean_errors
+def particle_mcmc(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    num_steps: Annotated[
+        int, typer.Option(help="Iterations of each chain.", min=2)
+    ] = 100,
+    num_chains: Annotated[int, typer.Option(help="Independent chains.", min=1)] = 1,
+    num_particles: Annotated[
+        int | None,
+        typer.Option(help="Particles of a proposal; that of the run if not given."),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed; the same gives the same numbers.", min=0)
+    ] = 0,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print the final table only.")
+    ] = False,
+) -> None:
+    """Particle MCMC with the sampler of a finished run: exact expectations."""
+    console = _console()
+    finished = read_run(run)
+    if not quiet:
+        console.print(
+            f"{finished.name}: compiling, then {num_chains} x {num_steps} proposals",
+            style="dim",
+            highlight=False,
+        )
+    done = chains.run_chains(
+        finished,
+        num_steps=num_steps,
+        num_chains=num_chains,
+        num_particles=num_particles,
+        seed=seed,
+        progress=not quiet,
+    )
+    folder = RunFolder(run, existing=True)
+    names = chains.write(folder, done)
+    names += pictures.draw_figures(folder, chains.figures(done))
+    chains.show(console, done)
+    console.print(
+        f"Files in {folder.path}: {', '.join(names)}", highlight=False, soft_wrap=True
+    )
 
 
 def _summary(cls: type) -> str:

@@ -4,7 +4,7 @@ Figures are made without pyplot: no window, no global state.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -19,22 +19,10 @@ from matplotlib.figure import Figure
 from annealax._fit import Fit
 from annealax._path import AbstractPath
 from annealax.experiments._folder import RunFolder
+from annealax.experiments._style import BLUE, INK, ORANGE, STYLE, beta_title, spaced
 from annealax.experiments.populations import flatten, populations
 from annealax.experiments.run import Outcome
 
-_INK, _BLUE, _ORANGE = "#22262e", "#1f5fa8", "#d1561a"
-_STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.edgecolor": "#8a909c",
-    "axes.labelcolor": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "text.color": _INK,
-    "xtick.color": "#5b616d",
-    "ytick.color": "#5b616d",
-    "legend.frameon": False,
-}
 _PANELS = 6
 
 
@@ -45,16 +33,24 @@ class _ExactDraws(Protocol):
 
 def draw_all(folder: RunFolder, outcome: Outcome) -> list[str]:
     """Draw every picture of a run into its folder; returns their names."""
-    figures: dict[str, Callable[[], Figure]] = {}
-    dim = int(np.prod(outcome.main.sampler.path.shape))
-    if dim > 1:
+    figures: dict[str, Callable[[], Figure]] = dict(outcome.settings.pictures(outcome))
+    shape = outcome.main.sampler.path.shape
+    dim = int(np.prod(shape))
+    if dim > 1 and len(shape) == 1:  # two sites of a field say little
         figures["temperatures.png"] = lambda: draw_temperatures(outcome)
     if dim != 2:
         figures["marginals.png"] = lambda: draw_marginals(outcome)
     fit = outcome.fit
     if fit is not None and len(fit.history.loss):
         figures["training.png"] = lambda: draw_training(outcome, fit)
-    with mpl.rc_context(_STYLE):
+    return draw_figures(folder, figures)
+
+
+def draw_figures(
+    folder: RunFolder, figures: Mapping[str, Callable[[], Figure]]
+) -> list[str]:
+    """Draw figures into a folder, all in one style; returns their names."""
+    with mpl.rc_context(STYLE):
         for name, draw in figures.items():
             with folder.writing(name) as file:
                 draw().savefig(file, format="png", dpi=150)
@@ -64,7 +60,7 @@ def draw_all(folder: RunFolder, outcome: Outcome) -> list[str]:
 def draw_temperatures(outcome: Outcome) -> Figure:
     """The first two coordinates of the particles, at temperatures along the ladder."""
     sampler, flows = outcome.main.sampler, outcome.main.flows
-    chosen = _spaced(sampler.path.num_transitions, _PANELS)
+    chosen = spaced(sampler.path.num_transitions, _PANELS)
     shown = populations(jr.key(outcome.seed), sampler, flows, chosen)
     rows, planar = 1 if flows is None else 2, sampler.path.shape == (2,)
     figure = Figure((2.3 * len(shown), 2.35 * rows + 0.55), layout="constrained")
@@ -73,9 +69,9 @@ def draw_temperatures(outcome: Outcome) -> Figure:
     for column, population in enumerate(shown):
         if rows == 2:
             top = axes[0, column]
-            _scatter(top, population.moved, population.moved_weights, _ORANGE)
-        _scatter(axes[-1, column], population.x, population.weights, _BLUE)
-        axes[0, column].set_title(_beta_title(population.beta))
+            _scatter(top, population.moved, population.moved_weights, ORANGE)
+        _scatter(axes[-1, column], population.x, population.weights, BLUE)
+        axes[0, column].set_title(beta_title(population.beta))
         if planar:
             beta = jnp.asarray(population.beta)  # an array: a float would recompile
             _contours(axes[:, column], sampler.path, beta, window)
@@ -120,7 +116,7 @@ def draw_marginals(outcome: Outcome) -> Figure:
         edges = np.linspace(*_window(data)[0], 41)
         values, share = data[0][0][:, 0], weights / weights.sum()
         axis.hist(
-            values, edges, weights=share, color=_BLUE, alpha=0.55, label="particles"
+            values, edges, weights=share, color=BLUE, alpha=0.55, label="particles"
         )
         if exact is not None:
             axis.hist(
@@ -128,7 +124,7 @@ def draw_marginals(outcome: Outcome) -> Figure:
                 edges,
                 weights=np.full(len(exact), 1 / len(exact)),
                 histtype="step",
-                color=_INK,
+                color=INK,
                 label="exact draws",
             )
         axis.set(xlabel=f"$x_{{{index + 1}}}$", yticks=[])
@@ -150,7 +146,7 @@ def draw_training(outcome: Outcome, fit: Fit) -> Figure:
     _curve(normalizer, history.log_normalizer)
     normalizer.set(title="log Z of each training pass")
     if outcome.truth is not None:
-        normalizer.axhline(outcome.truth, color=_ORANGE, lw=1.2, label="exact")
+        normalizer.axhline(outcome.truth, color=ORANGE, lw=1.2, label="exact")
         normalizer.legend(fontsize=8)
     lowest = np.asarray(history.steps.ess).min(axis=1)
     _curve(ess, 100 * lowest / outcome.settings.num_particles)
@@ -159,16 +155,6 @@ def draw_training(outcome: Outcome, fit: Fit) -> Figure:
         axis.set_xlabel("training step")
     figure.suptitle(f"{outcome.name}: training", fontsize=10)
     return figure
-
-
-def _spaced(last: int, count: int) -> list[int]:
-    """At most `count` whole numbers from 0 to `last`, both included."""
-    return sorted({round(i) for i in np.linspace(0, last, min(count, last + 1))})
-
-
-def _beta_title(beta: float) -> str:
-    ends: Mapping[float, str] = {0.0: ", start", 1.0: ", target"}
-    return rf"$\beta = {beta:.3g}$" + ends.get(beta, "")
 
 
 def _scatter(axis: Axes, x: np.ndarray, weights: np.ndarray, color: str) -> None:
@@ -230,10 +216,10 @@ def _curve(axis: Axes, values: ArrayLike) -> None:
     """Every step lightly, the average over neighbouring steps on top."""
     values = np.asarray(values, np.float64)
     steps = np.arange(1, len(values) + 1)
-    axis.plot(steps, values, color=_BLUE, alpha=0.3, lw=0.7)
+    axis.plot(steps, values, color=BLUE, alpha=0.3, lw=0.7)
     width = max(1, len(values) // 25)
     smooth = np.convolve(values, np.full(width, 1 / width), mode="valid")
-    axis.plot(steps[: len(smooth)] + (width - 1) / 2, smooth, color=_BLUE, lw=1.6)
+    axis.plot(steps[: len(smooth)] + (width - 1) / 2, smooth, color=BLUE, lw=1.6)
     # The first steps, of untrained flows, can be far off: let the rest fill the axis.
     late = values[np.isfinite(values)][len(values) // 20 :]
     if len(late) > 1 and np.ptp(late) > 0:

@@ -5,6 +5,7 @@ import reprlib
 from collections.abc import Callable, Mapping
 
 import jax.random as jr
+from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
 from annealax._errors import InvalidInputError
@@ -41,6 +42,13 @@ METHODS: Mapping[str, Method] = {
 }
 
 
+def find_method(name: str) -> Method:
+    """The method of this name."""
+    if name not in METHODS:
+        raise unknown_name("method", name, METHODS)
+    return METHODS[name]
+
+
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """What a run found.
@@ -67,6 +75,25 @@ class Outcome:
     def main(self) -> Evaluation:
         """The passes of the method itself."""
         return self.evaluations[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedRun:
+    """What is left of a run in its folder.
+
+    Attributes:
+        name: Name of the experiment.
+        settings: Its settings.
+        method: Name of the method.
+        seed: The seed.
+        flows: The trained flows; None if the method has none.
+    """
+
+    name: str
+    settings: Settings
+    method: str
+    seed: int
+    flows: AbstractBijection | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,13 +176,11 @@ def prepare(
         method: A name in `METHODS`.
         seed: Seed of all that is random, from 0 to 2**32 - 1.
     """
-    if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
+    chosen = find_method(method)
     if not 0 <= seed <= _MAX_SEED:
         raise InvalidInputError(
             f"seed must be from 0 to {_MAX_SEED}; got {reprlib.repr(seed)}."
         )
-    chosen = METHODS[method]
     sampler, trainer = chosen.sampler(settings), None
     if chosen.trainer is not None:
         trainer = chosen.trainer(settings)

@@ -10,3 +10,5 @@ from annealax.flows.autoregressive import affine_autoregressive as affine_autore
 from annealax.flows.autoregressive import spline_autoregressive as spline_autoregressive
 from annealax.flows.coupling import coupling as coupling
 from annealax.flows.lattice import lattice_coupling as lattice_coupling
+from annealax.flows.lattice_modes import lattice_modes as lattice_modes
+from annealax.flows.lattice_modes import lattice_sites as lattice_sites

@@ -10,6 +10,7 @@ from annealax.experiments.problems.forty_modes import FortyModes
 from annealax.experiments.problems.funnel import Funnel
 from annealax.experiments.problems.gaussian import Gaussian
 from annealax.experiments.problems.many_well import ManyWell
+from annealax.experiments.problems.phi4 import Phi4, Phi4Small
 from annealax.experiments.problems.student_t import StudentT
 
 EXPERIMENTS: Mapping[str, type[Settings]] = {
@@ -20,6 +21,8 @@ EXPERIMENTS: Mapping[str, type[Settings]] = {
     "many-well": ManyWell,
     "forty-modes": FortyModes,
     "student-t": StudentT,
+    "phi4": Phi4,
+    "phi4-small": Phi4Small,
 }
 
 
