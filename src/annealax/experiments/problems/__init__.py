@@ -10,7 +10,7 @@ from annealax.experiments.problems.forty_modes import FortyModes
 from annealax.experiments.problems.funnel import Funnel
 from annealax.experiments.problems.gaussian import Gaussian
 from annealax.experiments.problems.many_well import ManyWell
-from annealax.experiments.problems.phi4 import Phi4, Phi4Small
+from annealax.experiments.problems.phi4 import Phi4, Phi4Small, Phi4Tuned
 from annealax.experiments.problems.student_t import StudentT
 
 EXPERIMENTS: Mapping[str, type[Settings]] = {
@@ -23,6 +23,7 @@ EXPERIMENTS: Mapping[str, type[Settings]] = {
     "student-t": StudentT,
     "phi4": Phi4,
     "phi4-small": Phi4Small,
+    "phi4-tuned": Phi4Tuned,
 }
 
 
