@@ -125,13 +125,12 @@ class Phi4Tuned(Phi4):
 
     initial_scale: float = 0.6
     ladder: tuple[float, ...] = (
-        *(0.0, 0.095, 0.287, 0.484, 0.627, 0.733),
-        *(0.815, 0.877, 0.925, 0.964, 1.0),
+        *(0.0, 0.148, 0.385, 0.559, 0.683, 0.777),
+        *(0.847, 0.895, 0.934, 0.967, 1.0),
     )
     step_sizes: tuple[float, ...] = (0.18, 0.15, 0.1)
-    num_train_steps: int = 150
-    learning_rate: float = 2e-2
-    final_learning_rate: float = 1e-3
+    num_train_steps: int = 200
+    learning_rate: float = 1e-2
+    final_learning_rate: float = 5e-4
     flow_sites: bool = True
     flow_modes: bool = True
-    flow_layers: int = 0
