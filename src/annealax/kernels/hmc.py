@@ -21,10 +21,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, PRNGKeyArray
 
+from annealax._cotangents import shield
 from annealax.kernels._base import (
     AbstractKernel,
+    Decision,
     KernelInfo,
     Point,
     accept,
@@ -74,11 +76,12 @@ class HMC(AbstractKernel):
         def trajectory(point, key):
             return _trajectory(key, point, log_density, step, self.num_leapfrog)
 
-        point, acceptance = jax.lax.scan(
+        point, decisions = jax.lax.scan(
             trajectory, point, jr.split(key, self.num_steps)
         )
+        acceptance, log_probability = decisions
         count = jnp.asarray(self.num_steps * self.num_leapfrog, acceptance.dtype)
-        return point, KernelInfo(jnp.mean(acceptance), count)
+        return point, KernelInfo(jnp.mean(acceptance), count, jnp.sum(log_probability))
 
 
 class MALA(AbstractKernel):
@@ -118,7 +121,9 @@ def _trajectory(
     log_density,
     step: Array,
     num_leapfrog: int,
-) -> tuple[Point, Float[Array, ""]]:
+) -> tuple[Point, Decision]:
+    stay = start
+    start, token = shield(start)
     key_momentum, key_accept = jr.split(key)
     momentum = jr.normal(key_momentum, start.x.shape, start.x.dtype)
     gradient = jax.grad(log_density)
@@ -135,4 +140,4 @@ def _trajectory(
     log_ratio = (end.log_density - 0.5 * jnp.sum(end_momentum * end_momentum)) - (
         start.log_density - 0.5 * jnp.sum(momentum * momentum)
     )
-    return accept(key_accept, log_ratio, end, start)
+    return accept(key_accept, log_ratio, end, stay, token)
