@@ -14,24 +14,31 @@ the derivatives of `f` are. Elsewhere nothing changes: an overflow in a value th
 kept still shows.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 
-@jax.custom_vjp
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
 def shield(
-    tree: PyTree[Float[Array, "..."]],
-) -> tuple[PyTree[Float[Array, "..."]], Float[Array, ""]]:
-    """The same arrays, and a token for the `gate` behind the risky computation."""
-    return tree, jnp.zeros(())
+    tree: PyTree[Float[Array, "..."]], shape: tuple[int, ...] = ()
+) -> tuple[PyTree[Float[Array, "..."]], Float[Array, "..."]]:
+    """The same arrays, and a token for the `gate` behind the risky computation.
+
+    Args:
+        tree: Arrays; those of many particles have them on the last axes, of `shape`.
+        shape: Shape of the token: one entry for each that may be discarded.
+    """
+    return tree, jnp.zeros(shape)
 
 
-def _shield_forward(tree):
-    return shield(tree), None
+def _shield_forward(tree, shape):
+    return shield(tree, shape), None
 
 
-def _shield_backward(_, cotangents):
+def _shield_backward(_shape, _residuals, cotangents):
     tree, token = cotangents
     return (jax.tree.map(lambda leaf: jnp.where(token > 0, 0, leaf), tree),)
 
@@ -42,8 +49,8 @@ shield.defvjp(_shield_forward, _shield_backward)
 @jax.custom_vjp
 def gate(
     tree: PyTree[Float[Array, "..."]],
-    token: Float[Array, ""],
-    discarded: Bool[Array, ""],
+    token: Float[Array, "..."],
+    discarded: Bool[Array, "..."],
 ) -> PyTree[Float[Array, "..."]]:
     """The same arrays; tells the `shield` whether their derivatives matter."""
     del token, discarded
@@ -51,7 +58,6 @@ def gate(
 
 
 def _gate_forward(tree, token, discarded):
-    # The token has the default precision, also where the arrays do not.
     return gate(tree, token, discarded), discarded
 
 

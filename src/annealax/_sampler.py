@@ -128,10 +128,7 @@ def correct(
     point, roots, log_choices = selection.survivors
 
     # Line 10.
-    log_density = path.at(edge.end)
-    point, kernel_info = jax.vmap(
-        lambda key, point: kernel.move(key, point, log_density, edge.end)
-    )(jr.split(key_move, n), point)
+    point, kernel_info = kernel.move_all(key_move, point, path.at(edge.end), edge.end)
 
     info = StepInfo(
         free_energy=-weighted_mean(particles.weights, moved.log_increment),

@@ -16,6 +16,7 @@ from annealax.kernels import (
     InterpolatedStepSize,
     NoMove,
     PerTemperature,
+    Point,
     RandomWalk,
 )
 
@@ -129,3 +130,31 @@ def test_random_walk_acceptance_is_the_metropolis_rate():
     rates = np.asarray(info.acceptance_rate, np.float64)
     z = (rates.mean() - 2 / np.pi * np.arctan(2 / step)) / (rates.std() / np.sqrt(n))
     assert abs(z) < stats.norm.isf(5e-5)
+
+
+@pytest.mark.parametrize("name", ["hmc", "mala", "composition"])
+def test_moving_all_particles_is_moving_each(name):
+    """With a scale per coordinate and a lattice shape: axes must not be mixed up."""
+    scale = jnp.array([[0.5, 1.0, 2.0], [1.5, 0.7, 0.2]])
+    hmc = HMC(0.3, num_leapfrog=3, num_steps=2, scale=scale)
+    kernel = {
+        "hmc": hmc,
+        "mala": MALA(0.3, num_steps=2, scale=scale),
+        "composition": Composition(hmc, MALA(0.2)),
+    }[name]
+
+    def log_density(x):
+        return -jnp.sum(x**4 * scale) + x[0, 1] * x[1, 2]
+
+    x = jr.normal(jr.key(0), (50, 2, 3))
+    value, gradient = jax.vmap(jax.value_and_grad(log_density))(x)
+    points, info = kernel.move_all(
+        jr.key(1), Point(x, value, gradient), log_density, 1.0
+    )
+    assert info.acceptance_rate.shape == info.num_evaluations.shape == (50,)
+    moved = np.any(np.asarray(points.x != x), axis=(1, 2))
+    assert moved.sum() > 10
+    # What it says about the new points is true of them.
+    value, gradient = jax.vmap(jax.value_and_grad(log_density))(points.x)
+    np.testing.assert_allclose(points.log_density, value, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(points.gradient, gradient, rtol=1e-5, atol=1e-5)

@@ -20,10 +20,10 @@ _HOPELESS = -80.0
 
 
 class Point(NamedTuple):
-    """One configuration with its log density and the gradient of that."""
+    """One configuration with its log density and the gradient of that, or many."""
 
     x: Float[Array, "*shape"]
-    log_density: Float[Array, ""]
+    log_density: Float[Array, "*particles"]
     gradient: Float[Array, "*shape"]
 
 
@@ -39,9 +39,9 @@ class KernelInfo(NamedTuple):
             where a kernel cannot say.
     """
 
-    acceptance_rate: Float[Array, ""]
-    num_evaluations: Float[Array, ""]
-    log_probability: Float[Array, ""] | float = math.nan
+    acceptance_rate: Float[Array, "*particles"]
+    num_evaluations: Float[Array, "*particles"]
+    log_probability: Float[Array, "*particles"] | float = math.nan
 
 
 class Decision(NamedTuple):
@@ -52,15 +52,16 @@ class Decision(NamedTuple):
         log_probability: Logarithm of the probability of what was decided.
     """
 
-    probability: Float[Array, "*steps"]
-    log_probability: Float[Array, "*steps"]
+    probability: Float[Array, "*particles"]
+    log_probability: Float[Array, "*particles"]
 
 
 class AbstractKernel(eqx.Module):
     """A Markov kernel for one particle.
 
-    Calling it is all that a user needs; samplers use `move`, which takes over the
-    density and gradient that are already known and returns those of the new point.
+    Calling it is all that a user needs; samplers use `move_all`, which takes over the
+    densities and gradients that are already known and returns those of the new points.
+    A new kernel has to give `move` alone.
     """
 
     @abstractmethod
@@ -72,6 +73,18 @@ class AbstractKernel(eqx.Module):
         beta: ArrayLike,
     ) -> tuple[Point, KernelInfo]:
         """Move one particle; `log_density` is that at `beta`."""
+
+    def move_all(
+        self,
+        key: PRNGKeyArray,
+        points: Point,
+        log_density: Callable[[Array], Array],
+        beta: ArrayLike,
+    ) -> tuple[Point, KernelInfo]:
+        """Move every particle (the first axis of all arrays) on its own."""
+        return jax.vmap(lambda key, point: self.move(key, point, log_density, beta))(
+            jr.split(key, points.x.shape[0]), points
+        )
 
     def __call__(
         self,
@@ -91,27 +104,27 @@ def point_at(log_density: Callable[[Array], Array], x: Array) -> Point:
 
 
 def accept(
-    key: PRNGKeyArray,
-    log_ratio: Float[Array, ""],
+    exponential: Float[Array, "*particles"],
+    log_ratio: Float[Array, "*particles"],
     proposal: PyTree,
     current: PyTree,
-    token: Float[Array, ""],
+    token: Float[Array, "*particles"],
 ) -> tuple[PyTree, Decision]:
     """Metropolis: the proposal with probability min(1, exp(log_ratio)).
 
     A ratio that is not a number, from an overflow on the way, counts as zero.
 
     Args:
-        key: Random key.
-        log_ratio: Logarithm of the Metropolis ratio.
+        exponential: A standard exponential number.
+        log_ratio: Logarithm of the acceptance ratio.
         proposal: Where to go.
-        current: Where to stay otherwise.
+        current: Where to stay otherwise; particles are the last axis, if any.
         token: From the `shield` before the computation of proposal and ratio.
     """
     hopeless = ~(log_ratio > _HOPELESS)
     proposal, log_ratio = gate((proposal, log_ratio), token, hopeless)
     log_ratio = jnp.where(hopeless, -jnp.inf, log_ratio)
-    accepted = -jr.exponential(key, (), log_ratio.dtype) < log_ratio
+    accepted = -exponential < log_ratio
     point = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), proposal, current)
     log_accept = jnp.minimum(jnp.where(hopeless, _HOPELESS, log_ratio), 0)
     # The upper end keeps the logarithm finite where rejection is all but impossible.

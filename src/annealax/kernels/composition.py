@@ -1,5 +1,7 @@
 """Kernels made of kernels, and the kernel that does nothing."""
 
+from typing import Literal
+
 import jax.numpy as jnp
 import jax.random as jr
 
@@ -28,15 +30,23 @@ class Composition(AbstractKernel):
 
     def move(self, key, point, log_density, beta):
         """Apply them in the order given."""
+        return self._in_turn("move", key, point, log_density, beta)
+
+    def move_all(self, key, points, log_density, beta):
+        """Apply them in the order given."""
+        return self._in_turn("move_all", key, points, log_density, beta)
+
+    def _in_turn(self, how: Literal["move", "move_all"], key, point, log_density, beta):
         infos = []
         for kernel, subkey in zip(
             self.kernels, jr.split(key, len(self.kernels)), strict=True
         ):
-            point, info = kernel.move(subkey, point, log_density, beta)
+            move = kernel.move if how == "move" else kernel.move_all
+            point, info = move(subkey, point, log_density, beta)
             infos.append(info)
-        acceptance = jnp.mean(jnp.stack([info.acceptance_rate for info in infos]))
-        evaluations = jnp.sum(jnp.stack([info.num_evaluations for info in infos]))
-        choices = jnp.sum(jnp.stack([info.log_probability for info in infos]))
+        acceptance = jnp.mean(jnp.stack([info.acceptance_rate for info in infos]), 0)
+        evaluations = jnp.sum(jnp.stack([info.num_evaluations for info in infos]), 0)
+        choices = jnp.sum(jnp.stack([info.log_probability for info in infos]), 0)
         return point, KernelInfo(acceptance, evaluations, choices)
 
 

@@ -14,16 +14,17 @@ taking over the gradient where the particle stands, is why this one kernel is no
 blackjax's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, ArrayLike, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from annealax._cotangents import shield
+from annealax._random import noise
 from annealax.kernels._base import (
     AbstractKernel,
     Decision,
@@ -31,7 +32,6 @@ from annealax.kernels._base import (
     Point,
     accept,
     check_count,
-    point_at,
 )
 from annealax.kernels._schedule import AbstractSchedule, Constant, as_schedule
 
@@ -71,17 +71,42 @@ class HMC(AbstractKernel):
 
     def move(self, key, point, log_density, beta):
         """Make `num_steps` trajectories."""
-        step = self.step_size(beta) * self.scale(beta)
-
-        def trajectory(point, key):
-            return _trajectory(key, point, log_density, step, self.num_leapfrog)
-
-        point, decisions = jax.lax.scan(
-            trajectory, point, jr.split(key, self.num_steps)
+        return jax.tree.map(
+            lambda leaf: leaf[0],
+            self.move_all(
+                key, jax.tree.map(lambda leaf: leaf[None], point), log_density, beta
+            ),
         )
-        acceptance, log_probability = decisions
-        count = jnp.asarray(self.num_steps * self.num_leapfrog, acceptance.dtype)
-        return point, KernelInfo(jnp.mean(acceptance), count, jnp.sum(log_probability))
+
+    def move_all(self, key, points, log_density, beta):
+        """Make `num_steps` trajectories of every particle."""
+        step = (self.step_size(beta) * self.scale(beta))[..., None]
+        # Particles go last: every operation then runs along a long axis. Loops are
+        # outside of `vmap`, which would bring the particles of a carry to the front.
+        value_and_gradient = jax.vmap(jax.value_and_grad(log_density), -1, (0, -1))
+        gradient = jax.vmap(jax.grad(log_density), -1, -1)
+
+        def trajectory(start: Point, key: PRNGKeyArray):
+            return _trajectory(
+                key, start, value_and_gradient, gradient, step, self.num_leapfrog
+            )
+
+        start = Point(
+            jnp.moveaxis(points.x, 0, -1),
+            points.log_density,
+            jnp.moveaxis(points.gradient, 0, -1),
+        )
+        end, decisions = jax.lax.scan(trajectory, start, jr.split(key, self.num_steps))
+        acceptance = jnp.mean(decisions.probability, axis=0)
+        count = jnp.full_like(acceptance, self.num_steps * self.num_leapfrog)
+        return (
+            Point(
+                jnp.moveaxis(end.x, -1, 0),
+                end.log_density,
+                jnp.moveaxis(end.gradient, -1, 0),
+            ),
+            KernelInfo(acceptance, count, jnp.sum(decisions.log_probability, axis=0)),
+        )
 
 
 class MALA(AbstractKernel):
@@ -109,6 +134,10 @@ class MALA(AbstractKernel):
         """Make `num_steps` proposals."""
         return self.hmc.move(key, point, log_density, beta)
 
+    def move_all(self, key, points, log_density, beta):
+        """Make `num_steps` proposals for every particle."""
+        return self.hmc.move_all(key, points, log_density, beta)
+
 
 class _Phase(NamedTuple):
     x: Array
@@ -118,15 +147,16 @@ class _Phase(NamedTuple):
 def _trajectory(
     key: PRNGKeyArray,
     start: Point,
-    log_density,
+    value_and_gradient: Callable[[Array], tuple[Array, Array]],
+    gradient: Callable[[Array], Array],
     step: Array,
     num_leapfrog: int,
 ) -> tuple[Point, Decision]:
-    stay = start
-    start, token = shield(start)
-    key_momentum, key_accept = jr.split(key)
-    momentum = jr.normal(key_momentum, start.x.shape, start.x.dtype)
-    gradient = jax.grad(log_density)
+    """One trajectory of every particle; particles are the last axis."""
+    stay, (start, token) = start, shield(start, start.log_density.shape)
+    *shape, num_particles = start.x.shape
+    drawn = noise(key, tuple(shape), num_particles, start.x.dtype)
+    momentum = drawn.normal
 
     def leap(_, phase: _Phase) -> _Phase:
         x = phase.x + step * phase.momentum
@@ -134,10 +164,14 @@ def _trajectory(
 
     phase = _Phase(start.x, momentum + 0.5 * step * start.gradient)
     phase = jax.lax.fori_loop(0, num_leapfrog - 1, leap, phase)
-    end = point_at(log_density, phase.x + step * phase.momentum)
+    x = phase.x + step * phase.momentum
+    end = Point(x, *value_and_gradient(x))
     end_momentum = phase.momentum + 0.5 * step * end.gradient
-
-    log_ratio = (end.log_density - 0.5 * jnp.sum(end_momentum * end_momentum)) - (
-        start.log_density - 0.5 * jnp.sum(momentum * momentum)
+    log_ratio = (end.log_density - _kinetic(end_momentum)) - (
+        start.log_density - _kinetic(momentum)
     )
-    return accept(key_accept, log_ratio, end, stay, token)
+    return accept(drawn.exponential, log_ratio, end, stay, token)
+
+
+def _kinetic(momentum: Float[Array, "*shape particles"]) -> Float[Array, " particles"]:
+    return 0.5 * jnp.sum(momentum * momentum, axis=range(momentum.ndim - 1))

@@ -48,7 +48,8 @@ class RandomWalk(AbstractKernel):
             key_noise, key_accept = jr.split(key)
             y = x + step * jr.normal(key_noise, x.shape, x.dtype)
             proposal = (y, log_density(y))
-            return accept(key_accept, proposal[1] - value, proposal, state, token)
+            exponential = jr.exponential(key_accept, (), x.dtype)
+            return accept(exponential, proposal[1] - value, proposal, state, token)
 
         (x, _), decisions = jax.lax.scan(
             propose, (point.x, point.log_density), jr.split(key, self.num_steps)
