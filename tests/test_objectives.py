@@ -122,7 +122,10 @@ def test_the_bound_of_section_3():
     for size in (0.0, 0.3):
         flows = perturb(jr.key(3), exact, size)
         result = sampler.run(jr.key(4), flows)
-        shift, factor = np.asarray(flows.loc), np.asarray(jax.vmap(scales)(flows))
+        shift, factor = (
+            np.asarray(flows.loc),
+            np.asarray(eqx.filter_vmap(scales)(flows)),
+        )
         # The path stays Gaussian: where it is at each temperature.
         precision = 1 - betas[:, None] + betas[:, None] / scale**2
         centre, width = betas[:, None] * mean / scale**2 / precision, precision**-0.5
