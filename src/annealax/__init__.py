@@ -12,6 +12,8 @@ from annealax._errors import SamplingError as SamplingError
 from annealax._fit import Fit as Fit
 from annealax._fit import Snapshot as Snapshot
 from annealax._fit import fit as fit
+from annealax._mcmc import MarkovChains as MarkovChains
+from annealax._mcmc import mcmc as mcmc
 from annealax._particles import Particles as Particles
 from annealax._path import AbstractPath as AbstractPath
 from annealax._path import Edge as Edge
@@ -29,7 +31,10 @@ from annealax._sampler import transport as transport
 from annealax._serialise import FileError as FileError
 from annealax._serialise import load as load
 from annealax._serialise import save as save
+from annealax.trainers import AFT as AFT
 from annealax.trainers import CRAFT as CRAFT
+from annealax.trainers import SNF as SNF
+from annealax.trainers import VI as VI
 from annealax.trainers import AbstractTrainer as AbstractTrainer
 from annealax.trainers import TrainInfo as TrainInfo
 from annealax.trainers import TrainState as TrainState

@@ -13,6 +13,10 @@ $$\sum_i W^i \big[\nabla_y \log q(y) - \nabla_y \log \gamma_k(y)\big]^\top
 
   which drops a term of mean zero. Its noise vanishes when the flow is exact. It needs
   the inverse of the flow.
+
+The evidence lower bound of a whole pass (eq. 2) trains all flows at once:
+
+$$\mathbb E[\log w_K], \qquad \log w_K = \sum_k \log G_k(X_{k-1}).$$
 """
 
 from typing import Literal, get_args
@@ -83,3 +87,37 @@ def _path_term(
         return jnp.sum(jax.lax.stop_gradient(force) * (y - jax.lax.stop_gradient(y)))
 
     return jax.vmap(term)(particles.x, moved.point)
+
+
+def evidence_lower_bound(particles: Particles) -> Float[Array, ""]:
+    r"""A lower bound on log Z, on average, from the particles at the end of a pass.
+
+    Without resampling this is the mean of :math:`\log w_K` over the particles. With
+    it, the weights since the last resampling are averaged so, and the factors of Z
+    before it enter as they are. Both are below log Z by Jensen's inequality. Particles
+    of weight zero are left out.
+    """
+    alive = particles.log_weights > -jnp.inf
+    total = jnp.sum(jnp.where(alive, particles.log_weights, 0))
+    mean = total / jnp.maximum(jnp.sum(alive), 1)
+    return particles.log_normalizer + mean + jnp.log(particles.num_particles)
+
+
+def choice_score(particles: Particles, moved: Moved) -> Float[Array, ""]:
+    r"""A transition's share in the score term of Proposition 1, to be differentiated.
+
+    The term is :math:`\log w_K \nabla \log p(a)` with the decisions :math:`a` to accept
+    or reject. A decision has no influence on increments before it, so the increment
+    :math:`\log G_k` need only meet the decisions that came first; and the mean of the
+    other particles' increments, independent of this particle's decisions, is
+    subtracted. Neither changes the expectation, and without them the noise would grow
+    with log Z.
+    """
+    alive = (particles.log_weights > -jnp.inf) & (moved.log_increment > -jnp.inf)
+    count = jnp.maximum(jnp.sum(alive), 2)
+    increment = jnp.where(alive, jax.lax.stop_gradient(moved.log_increment), 0)
+    centred = (increment - jnp.sum(increment) / count) * count / (count - 1)
+    if particles.num_particles == 1:  # nobody else to compare with
+        centred = increment
+    terms = jnp.where(alive, centred * particles.log_choices, 0)
+    return jnp.sum(terms) / particles.num_particles

@@ -32,6 +32,8 @@ class Particles(eqx.Module):
         log_normalizer: Running estimate of log Z.
         roots: Index of each particle's ancestor among the initial draws.
         log_selection: Sum of :math:`\log(1 - c_p)` over the resampling events so far.
+        log_choices: Log probability of the accept and reject decisions behind each
+            particle, for the score term of Proposition 1.
     """
 
     x: Float[Array, "particles *shape"]
@@ -40,6 +42,7 @@ class Particles(eqx.Module):
     log_normalizer: Float[Array, ""]
     roots: Int[Array, " particles"]
     log_selection: Float[Array, ""]
+    log_choices: Float[Array, " particles"]
 
     @classmethod
     def uniform(cls, x: Array, log_density: Array) -> "Particles":
@@ -53,6 +56,7 @@ class Particles(eqx.Module):
             log_normalizer=jnp.zeros((), dtype),
             roots=jnp.arange(n),
             log_selection=jnp.zeros((), dtype),
+            log_choices=jnp.zeros(n, dtype),
         )
 
     @property

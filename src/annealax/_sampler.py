@@ -23,6 +23,7 @@ from flowjax.bijections import AbstractBijection, Identity
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from annealax import _flows
+from annealax._cotangents import gate, shield
 from annealax._errors import InvalidInputError
 from annealax._particles import Particles, effective_sample_size, weighted_mean
 from annealax._path import AbstractPath, Edge, sanitise
@@ -69,9 +70,11 @@ def transport(
             reusing the one evaluation of the target's gradient; nothing else can.
     """
     y, log_det = flow.transform_and_log_det(x)
-    point, raw = _evaluate(
-        path, edge.end, jax.lax.stop_gradient(y) if first_order else y
-    )
+    # Otherwise every order is there, for gradients through a whole pass, and the
+    # derivatives of a density that is zero are kept out of them.
+    safe, token = shield(jax.lax.stop_gradient(y) if first_order else y)
+    point, raw = _evaluate(path, edge.end, safe)
+    point = gate(point, token, ~jnp.isfinite(point.log_density))
     end = point.log_density
     if first_order:
         usable = jnp.isfinite(end) & jnp.isfinite(point.gradient)
@@ -117,8 +120,12 @@ def correct(
 
     # Lines 6 to 9.
     ess = effective_sample_size(log_weights)
-    selection = resampler(key_resample, log_weights, (moved.point, particles.roots))
-    point, roots = selection.survivors
+    selection = resampler(
+        key_resample,
+        log_weights,
+        (moved.point, particles.roots, particles.log_choices),
+    )
+    point, roots, log_choices = selection.survivors
 
     # Line 10.
     point, kernel_info = kernel.move_all(key_move, point, path.at(edge.end), edge.end)
@@ -141,6 +148,7 @@ def correct(
         log_normalizer=particles.log_normalizer + log_sum,
         roots=roots,
         log_selection=particles.log_selection + selection.log_selection,
+        log_choices=log_choices + kernel_info.log_probability,
     )
     return particles, info
 

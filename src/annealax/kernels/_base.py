@@ -1,5 +1,6 @@
 """The contract of a Markov kernel: it leaves a density invariant."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,7 +11,12 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
+from annealax._cotangents import gate
 from annealax._errors import InvalidInputError
+
+# A proposal this much worse has no chance, in either precision: its derivatives, which
+# may have overflowed, must not matter.
+_HOPELESS = -80.0
 
 
 class Point(NamedTuple):
@@ -28,10 +34,26 @@ class KernelInfo(NamedTuple):
         acceptance_rate: Mean Metropolis acceptance probability.
         num_evaluations: Evaluations of the density (with its gradient, if the kernel
             uses it) that the move made.
+        log_probability: Log probability of the decisions to accept or reject, given
+            the proposals: what the score term of Proposition 1 differentiates. NaN
+            where a kernel cannot say.
     """
 
     acceptance_rate: Float[Array, "*particles"]
     num_evaluations: Float[Array, "*particles"]
+    log_probability: Float[Array, "*particles"] | float = math.nan
+
+
+class Decision(NamedTuple):
+    """A Metropolis decision.
+
+    Attributes:
+        probability: That of accepting.
+        log_probability: Logarithm of the probability of what was decided.
+    """
+
+    probability: Float[Array, "*particles"]
+    log_probability: Float[Array, "*particles"]
 
 
 class AbstractKernel(eqx.Module):
@@ -86,7 +108,8 @@ def accept(
     log_ratio: Float[Array, "*particles"],
     proposal: PyTree,
     current: PyTree,
-) -> tuple[PyTree, Float[Array, "*particles"]]:
+    token: Float[Array, "*particles"],
+) -> tuple[PyTree, Decision]:
     """Metropolis: the proposal with probability min(1, exp(log_ratio)).
 
     A ratio that is not a number, from an overflow on the way, counts as zero.
@@ -96,11 +119,23 @@ def accept(
         log_ratio: Logarithm of the acceptance ratio.
         proposal: Where to go.
         current: Where to stay otherwise; particles are the last axis, if any.
+        token: From the `shield` before the computation of proposal and ratio.
     """
-    log_ratio = jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
+    hopeless = ~(log_ratio > _HOPELESS)
+    proposal, log_ratio = gate((proposal, log_ratio), token, hopeless)
+    log_ratio = jnp.where(hopeless, -jnp.inf, log_ratio)
     accepted = -exponential < log_ratio
     point = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), proposal, current)
-    return point, jnp.exp(jnp.minimum(log_ratio, 0))
+    log_accept = jnp.minimum(jnp.where(hopeless, _HOPELESS, log_ratio), 0)
+    # The upper end keeps the logarithm finite where rejection is all but impossible.
+    log_reject = jnp.log1p(
+        -jnp.exp(jnp.where(accepted, -1, jnp.minimum(log_accept, -1e-6)))
+    )
+    decision = Decision(
+        probability=jnp.exp(jnp.minimum(log_ratio, 0)),
+        log_probability=jnp.where(accepted, log_accept, log_reject),
+    )
+    return point, decision
 
 
 def check_count(name: str, value: int) -> int:

@@ -46,7 +46,8 @@ class Composition(AbstractKernel):
             infos.append(info)
         acceptance = jnp.mean(jnp.stack([info.acceptance_rate for info in infos]), 0)
         evaluations = jnp.sum(jnp.stack([info.num_evaluations for info in infos]), 0)
-        return point, KernelInfo(acceptance, evaluations)
+        choices = jnp.sum(jnp.stack([info.log_probability for info in infos]), 0)
+        return point, KernelInfo(acceptance, evaluations, choices)
 
 
 class NoMove(AbstractKernel):
@@ -55,4 +56,4 @@ class NoMove(AbstractKernel):
     def move(self, key, point, log_density, beta):
         """Do nothing."""
         one = jnp.ones((), point.log_density.dtype)
-        return point, KernelInfo(one, 0 * one)
+        return point, KernelInfo(one, 0 * one, 0 * one)

@@ -23,9 +23,11 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from annealax._cotangents import shield
 from annealax._random import noise
 from annealax.kernels._base import (
     AbstractKernel,
+    Decision,
     KernelInfo,
     Point,
     accept,
@@ -94,8 +96,8 @@ class HMC(AbstractKernel):
             points.log_density,
             jnp.moveaxis(points.gradient, 0, -1),
         )
-        end, acceptance = jax.lax.scan(trajectory, start, jr.split(key, self.num_steps))
-        acceptance = jnp.mean(acceptance, axis=0)
+        end, decisions = jax.lax.scan(trajectory, start, jr.split(key, self.num_steps))
+        acceptance = jnp.mean(decisions.probability, axis=0)
         count = jnp.full_like(acceptance, self.num_steps * self.num_leapfrog)
         return (
             Point(
@@ -103,7 +105,7 @@ class HMC(AbstractKernel):
                 end.log_density,
                 jnp.moveaxis(end.gradient, -1, 0),
             ),
-            KernelInfo(acceptance, count),
+            KernelInfo(acceptance, count, jnp.sum(decisions.log_probability, axis=0)),
         )
 
 
@@ -149,8 +151,9 @@ def _trajectory(
     gradient: Callable[[Array], Array],
     step: Array,
     num_leapfrog: int,
-) -> tuple[Point, Float[Array, " particles"]]:
+) -> tuple[Point, Decision]:
     """One trajectory of every particle; particles are the last axis."""
+    stay, (start, token) = start, shield(start, start.log_density.shape)
     *shape, num_particles = start.x.shape
     drawn = noise(key, tuple(shape), num_particles, start.x.dtype)
     momentum = drawn.normal
@@ -167,7 +170,7 @@ def _trajectory(
     log_ratio = (end.log_density - _kinetic(end_momentum)) - (
         start.log_density - _kinetic(momentum)
     )
-    return accept(drawn.exponential, log_ratio, end, start)
+    return accept(drawn.exponential, log_ratio, end, stay, token)
 
 
 def _kinetic(momentum: Float[Array, "*shape particles"]) -> Float[Array, " particles"]:

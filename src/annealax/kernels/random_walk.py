@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import ArrayLike
 
+from annealax._cotangents import gate, shield
 from annealax.kernels._base import (
     AbstractKernel,
     KernelInfo,
@@ -43,16 +44,20 @@ class RandomWalk(AbstractKernel):
         step = self.step_size(beta)
 
         def propose(state, key):
-            x, value = state
+            (x, value), token = shield(state)
             key_noise, key_accept = jr.split(key)
             y = x + step * jr.normal(key_noise, x.shape, x.dtype)
             proposal = (y, log_density(y))
             exponential = jr.exponential(key_accept, (), x.dtype)
-            return accept(exponential, proposal[1] - value, proposal, state)
+            return accept(exponential, proposal[1] - value, proposal, state, token)
 
-        (x, _), acceptance = jax.lax.scan(
+        (x, _), decisions = jax.lax.scan(
             propose, (point.x, point.log_density), jr.split(key, self.num_steps)
         )
+        acceptance, log_probability = decisions
         count = jnp.asarray(self.num_steps, acceptance.dtype)
+        info = KernelInfo(jnp.mean(acceptance), count, jnp.sum(log_probability))
         # The gradient here costs nothing unless a later kernel uses it.
-        return point_at(log_density, x), KernelInfo(jnp.mean(acceptance), count)
+        x, token = shield(x)
+        end = point_at(log_density, x)
+        return gate(end, token, ~jnp.isfinite(end.log_density)), info

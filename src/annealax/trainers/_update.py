@@ -1,9 +1,26 @@
-"""One optimiser step that a non-finite gradient cannot spoil."""
+"""What trainers share: where the flows start, and an update that NaN cannot spoil."""
 
 import jax
 import jax.numpy as jnp
 import optax
+from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Int, PyTree
+
+from annealax import _flows
+from annealax._path import AbstractPath
+from annealax.trainers._base import TrainState
+
+
+def initial_state(
+    optimizer: optax.GradientTransformation,
+    flow: AbstractBijection,
+    path: AbstractPath,
+) -> TrainState:
+    """Every transition starts at `flow`, with a state of the optimiser of its own."""
+    _flows.check_flow(flow, path)
+    flows = _flows.replicate(flow, path.num_transitions)
+    params, _ = _flows.partition(flows)
+    return TrainState(flows, jax.vmap(optimizer.init)(params))
 
 
 def guarded_update(

@@ -18,7 +18,7 @@ from annealax import _flows
 from annealax._objectives import Estimator, check_estimator, free_energy
 from annealax._sampler import Sampler
 from annealax.trainers._base import AbstractTrainer, TrainInfo, TrainState
-from annealax.trainers._update import guarded_update
+from annealax.trainers._update import guarded_update, initial_state
 
 
 class CRAFT(AbstractTrainer):
@@ -42,10 +42,7 @@ class CRAFT(AbstractTrainer):
     def init(self, key: PRNGKeyArray, flow: AbstractBijection) -> TrainState:
         """Every transition starts at `flow`."""
         del key
-        _flows.check_flow(flow, self.sampler.path)
-        flows = _flows.replicate(flow, self.sampler.path.num_transitions)
-        params, _ = _flows.partition(flows)
-        return TrainState(flows, jax.vmap(self.optimizer.init)(params))
+        return initial_state(self.optimizer, flow, self.sampler.path)
 
     def step(
         self, key: PRNGKeyArray, state: TrainState
