@@ -18,6 +18,7 @@ from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from annealax._errors import InvalidInputError
+from annealax._memory import peak_memory
 from annealax._progress import Lines, describe
 from annealax.trainers import AbstractTrainer, TrainInfo, TrainState
 
@@ -33,6 +34,7 @@ class Fit(NamedTuple):
         state: The trainer's state after the last step.
         seconds: Wall-clock time of the steps, compilation apart.
         compile_seconds: Time to compile.
+        memory: Bytes that a step needs for inputs, outputs and intermediate results.
     """
 
     flows: AbstractBijection
@@ -40,6 +42,7 @@ class Fit(NamedTuple):
     state: TrainState
     seconds: float
     compile_seconds: float
+    memory: int
 
 
 class Snapshot(NamedTuple):
@@ -131,7 +134,9 @@ def fit(
         )
         chunks = [jax.tree.map(lambda leaf: np.asarray(leaf[:0]), buffer)]
     history = jax.tree.map(lambda *leaves: np.concatenate(leaves), *chunks)
-    return Fit(state.flows, history, state, seconds, compile_seconds)
+    return Fit(
+        state.flows, history, state, seconds, compile_seconds, peak_memory(advance)
+    )
 
 
 @eqx.filter_jit

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from annealax._autocorrelation import integrated_autocorrelation_time
 from annealax._diagnostics import bulk_effective_sample_size, split_rhat
 from annealax._errors import InvalidInputError
+from annealax._memory import peak_memory
 from annealax._path import AbstractPath, GeometricPath
 from annealax.kernels._base import check_count
 
@@ -43,6 +44,7 @@ class MarkovChains(NamedTuple):
         step_size: Step size of each chain.
         seconds: Time of warm-up and draws, compilation apart.
         compile_seconds: Time to compile.
+        memory: Bytes that all chains need together.
     """
 
     mean: dict[str, np.ndarray]
@@ -57,6 +59,7 @@ class MarkovChains(NamedTuple):
     step_size: np.ndarray
     seconds: float
     compile_seconds: float
+    memory: int
 
 
 class _Trace(NamedTuple):
@@ -143,7 +146,7 @@ def mcmc(
     compiled = time.perf_counter()
     trace = jax.block_until_ready(run(chain, path, keys, initial))
     done = time.perf_counter()
-    return _summarise(trace, done - compiled, compiled - began)
+    return _summarise(trace, done - compiled, compiled - began, peak_memory(run))
 
 
 class _Chain(NamedTuple):
@@ -220,7 +223,9 @@ def _as_path(
     return GeometricPath(None, target, 1)
 
 
-def _summarise(trace: PyTree, seconds: float, compile_seconds: float) -> MarkovChains:
+def _summarise(
+    trace: PyTree, seconds: float, compile_seconds: float, memory: int
+) -> MarkovChains:
     observables = {name: np.asarray(v) for name, v in trace.observables.items()}
     errors = {}
     for name, values in observables.items():
@@ -228,8 +233,8 @@ def _summarise(trace: PyTree, seconds: float, compile_seconds: float) -> MarkovC
         variance = values.var(axis=(0, 1), ddof=1, dtype=np.float64)
         time_ = integrated_autocorrelation_time(values)
         errors[name] = np.asarray(np.sqrt(variance * time_ / count))
-    warmup = float(np.sum(trace.num_warmup_gradients, dtype=np.float64))
-    draws = float(np.sum(trace.num_gradients, dtype=np.float64))
+    warmup = float(np.asarray(trace.num_warmup_gradients, np.float64).sum())
+    draws = float(np.asarray(trace.num_gradients, np.float64).sum())
     return MarkovChains(
         mean={
             name: np.asarray(v.mean(axis=(0, 1), dtype=np.float64))
@@ -246,4 +251,5 @@ def _summarise(trace: PyTree, seconds: float, compile_seconds: float) -> MarkovC
         step_size=np.asarray(trace.step_size),
         seconds=seconds,
         compile_seconds=compile_seconds,
+        memory=memory,
     )

@@ -13,7 +13,7 @@ No density is evaluated twice: particles carry the log density of where they sta
 the gradient that comes with the transported density is where the kernel starts.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -248,13 +248,27 @@ class Sampler(eqx.Module):
             InvalidInputError: If the flows do not fit the path.
             SamplingError: If every particle died, or the density was +inf somewhere.
         """
-        if flows is None:
-            flows = Identity(self.path.shape)  # type: ignore[call-arg]
-        else:
-            _flows.check_stacked(flows, self.path)
-        result = _run(self, key, flows)
+        result = _run(*pass_arguments(self, key, flows))
         result.check(self.path)
         return result
+
+
+def pass_arguments(
+    sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection | None
+) -> tuple[Sampler, PRNGKeyArray, AbstractBijection]:
+    """What the compiled pass takes, checked."""
+    if flows is None:
+        return sampler, key, Identity(sampler.path.shape)  # type: ignore[call-arg]
+    _flows.check_stacked(flows, sampler.path)
+    return sampler, key, flows
+
+
+def lower_pass(
+    sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection | None
+) -> Any:
+    """`Sampler.run`, traced; `.compile()` gives a function of `pass_arguments`."""
+    arguments = pass_arguments(sampler, key, flows)
+    return _run.lower(*arguments)  # type: ignore[attr-defined]
 
 
 @eqx.filter_jit

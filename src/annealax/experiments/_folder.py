@@ -12,7 +12,6 @@ Files are written whole or not at all, and a folder that holds a run is left alo
 
 import contextlib
 import json
-import math
 import os
 import platform
 from collections.abc import Iterator, Mapping
@@ -28,6 +27,7 @@ from annealax._errors import InvalidInputError
 from annealax._flows import replicate
 from annealax._serialise import FileError, load, save
 from annealax.experiments._fields import fields_of
+from annealax.experiments._numbers import json_number
 from annealax.experiments.problems import find_experiment
 from annealax.experiments.run import FinishedRun, Outcome, find_method
 
@@ -202,21 +202,15 @@ def _table(outcome: Outcome) -> dict[str, Any]:
             {
                 "label": row.label,
                 "num_transitions": row.num_transitions,
-                "log_normalizer": _number(row.result.log_normalizer),
-                "log_normalizer_stderr": _number(row.result.log_normalizer_stderr),
-                "repeats_log_normalizer": list(map(_number, row.log_normalizers)),
-                "repeats_ess": list(map(_number, row.ess)),
-                "repeats_lowest_ess": list(map(_number, row.lowest_ess)),
+                "log_normalizer": json_number(row.result.log_normalizer),
+                "log_normalizer_stderr": json_number(row.result.log_normalizer_stderr),
+                "repeats_log_normalizer": list(map(json_number, row.log_normalizers)),
+                "repeats_ess": list(map(json_number, row.ess)),
+                "repeats_lowest_ess": list(map(json_number, row.lowest_ess)),
                 "seconds_per_pass": row.seconds,
-                "evaluations_per_pass": _number(row.result.num_evaluations),
+                "evaluations_per_pass": json_number(row.result.num_evaluations),
                 "warnings": row.warnings(),
             }
             for row in outcome.evaluations
         ],
     }
-
-
-def _number(value: Any) -> float | None:
-    """A float, or None where JSON has no word for it."""
-    number = float(value)
-    return number if math.isfinite(number) else None

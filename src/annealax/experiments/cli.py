@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 import annealax
-from annealax._errors import AnnealaxError
-from annealax.experiments import chains, pictures, report
+from annealax._errors import AnnealaxError, InvalidInputError
+from annealax.experiments import chains, compare, compare_report, pictures, report
+from annealax.experiments._compilation import reuse_compiled_programs
 from annealax.experiments._fields import fields_of, format_value, parse_overrides
 from annealax.experiments._folder import (
     RunFolder,
@@ -180,6 +181,96 @@ def run(
     report.show(console, outcome)
     files = ", ".join(["result.npz", *names])
     console.print(f"Files in {folder.path}: {files}", highlight=False, soft_wrap=True)
+
+
+@app.command("compare")
+@_clean_errors
+def compare_methods(
+    names: Annotated[list[str], typer.Argument(help="Names of experiments.")],
+    methods: Annotated[
+        str, typer.Option(help=f"Of {', '.join([*METHODS, *compare.DIRECT])}.")
+    ] = "craft,aft,aft-simple,snf,vi,smc,hmc",
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Time for each method and repeat, such as 60s or 2m."),
+    ] = None,
+    evaluations: Annotated[
+        float | None,
+        typer.Option(help="Gradient evaluations instead of time, such as 1e7."),
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Repeats, all afresh.", min=1)] = 3,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder; runs/compare-NAME if not given.")
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print the final tables only.")
+    ] = False,
+) -> None:
+    """Compare methods with the same budget of time or gradient evaluations."""
+    console = _console()
+    chosen, limit = compare.find_methods(methods), _budget(budget, evaluations)
+
+    def say(text: str) -> None:
+        if not quiet:
+            console.print(text, style="dim", highlight=False)
+
+    overrides = {
+        name: parse_overrides(find_experiment(name), assignments or ())
+        for name in names
+    }
+    jobs = {name: find_experiment(name)(**overrides[name]) for name in names}
+    with reuse_compiled_programs():
+        for name, settings in jobs.items():
+            say(f"{name}: {_summary(type(settings))}")
+            base = out or Path("runs") / f"compare-{name}"
+            folder = RunFolder(base / name if out and len(jobs) > 1 else base)
+            write_settings(
+                folder,
+                name=name,
+                method=",".join(chosen),
+                seed=seed,
+                overrides=overrides[name],
+                values=settings.values(),
+            )
+            rows = compare.compare(
+                settings, chosen, limit, num_repeats=repeats, seed=seed, say=say
+            )
+            outcome = compare.Comparison(
+                name, seed, limit, settings.target().log_normalizer, tuple(rows)
+            )
+            folder.write_json("compare.json", compare_report.as_json(outcome))
+            figure = functools.partial(compare_report.draw, outcome)
+            pictures.draw_figures(folder, {"compare.png": figure})
+            compare_report.show(console, outcome)
+            console.print(
+                f"Files in {folder.path}: compare.json, compare.png",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _budget(text: str | None, evaluations: float | None) -> compare.Budget:
+    if text is not None and evaluations is not None:
+        raise InvalidInputError("give --budget or --evaluations, not both.")
+    if evaluations is not None:
+        return compare.Budget(evaluations, "evaluations")
+    text = (text or "20s").strip()
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
+    try:
+        seconds = float(number) * _UNITS[unit]
+    except ValueError:
+        raise InvalidInputError(
+            f"a budget is a time such as 60s, 2m or 1h; got {text!r}."
+        ) from None
+    return compare.Budget(seconds, "seconds")
 
 
 @app.command("pimh")

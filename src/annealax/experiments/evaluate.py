@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Callable
 
 import jax
 import jax.random as jr
@@ -9,8 +10,9 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
+from annealax._memory import peak_memory
 from annealax._result import Result
-from annealax._sampler import Sampler
+from annealax._sampler import Sampler, lower_pass, pass_arguments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +75,37 @@ class Evaluation:
                 f"{typical:.2g}: trust the spread; some passes may miss modes"
             )
         return messages
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledPass:
+    """A pass of a sampler, compiled.
+
+    Attributes:
+        run: From a key to the result of a finished, checked pass.
+        compile_seconds: Time to compile.
+        memory: Bytes that it needs.
+    """
+
+    run: Callable[[PRNGKeyArray], Result]
+    compile_seconds: float
+    memory: int
+
+
+def compile_pass(
+    sampler: Sampler, flows: AbstractBijection | None = None
+) -> CompiledPass:
+    """Compile `sampler.run`."""
+    began = time.perf_counter()
+    compiled = lower_pass(sampler, jr.key(0), flows).compile()
+    seconds = time.perf_counter() - began
+
+    def run(key: PRNGKeyArray) -> Result:
+        result = jax.block_until_ready(compiled(*pass_arguments(sampler, key, flows)))
+        result.check(sampler.path)
+        return result
+
+    return CompiledPass(run, seconds, peak_memory(compiled))
 
 
 def evaluate(

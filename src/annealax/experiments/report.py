@@ -7,6 +7,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from annealax.experiments._numbers import count_text, duration_text
 from annealax.experiments.evaluate import Evaluation
 from annealax.experiments.run import Outcome
 
@@ -64,19 +65,8 @@ def _cells(row: Evaluation, truth: float | None) -> Iterator[str]:
     yield "?" if row.spread is None else f"{row.spread:.4f}"
     yield f"{row.lowest_ess.mean():.0%}"
     yield f"{row.ess.mean():.0%}"
-    yield _duration(row.seconds)
-    yield _count(float(row.result.num_evaluations))
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
-
-
-def _count(number: float) -> str:
-    for scale, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= scale:
-            return f"{number / scale:.3g}{unit}"
-    return f"{number:.0f}"
+    yield duration_text(row.seconds)
+    yield count_text(float(row.result.num_evaluations))
 
 
 def remarks(outcome: Outcome) -> Iterator[str]:

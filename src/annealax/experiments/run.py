@@ -15,7 +15,7 @@ from annealax._sampler import Sampler
 from annealax.experiments._names import unknown_name
 from annealax.experiments._settings import Settings
 from annealax.experiments.evaluate import Evaluation, evaluate
-from annealax.trainers import AbstractTrainer
+from annealax.trainers import AFT, SNF, VI, AbstractTrainer
 
 _MAX_SEED = 2**32 - 1
 
@@ -28,18 +28,51 @@ class Method:
         label: What to call it.
         sampler: The sampler it deploys.
         trainer: How it trains flows; None if it has none.
+        num_fit_steps: Steps of that training; AFT makes one, a whole pass.
     """
 
     label: str
     sampler: Callable[[Settings], Sampler]
     trainer: Callable[[Settings], AbstractTrainer] | None = None
+    num_fit_steps: Callable[[Settings], int] = lambda s: s.num_train_steps
+
+
+def _aft(settings: Settings, *, early_stopping: bool) -> AFT:
+    return AFT(
+        settings.sampler(),
+        settings.optimizer(),
+        num_iters=max(1, settings.num_train_steps),
+        early_stopping=early_stopping,
+        gradient=settings.gradient,
+    )
+
+
+def _vi(settings: Settings) -> VI:
+    return VI(settings.sampler(), settings.optimizer(), settings.gradient)
 
 
 METHODS: Mapping[str, Method] = {
     "craft": Method("CRAFT", lambda s: s.sampler(), lambda s: s.trainer()),
+    "aft": Method(
+        "AFT",
+        lambda s: s.sampler(),
+        lambda s: _aft(s, early_stopping=True),
+        lambda s: 1,
+    ),
+    "aft-simple": Method(
+        "simple AFT",
+        lambda s: s.sampler(),
+        lambda s: _aft(s, early_stopping=False),
+        lambda s: 1,
+    ),
+    "snf": Method(
+        "SNF", lambda s: s.sampler(), lambda s: SNF(s.sampler(), s.optimizer())
+    ),
+    "vi": Method("VI", lambda s: _vi(s).sampler, _vi),
     "smc": Method("SMC", lambda s: s.sampler()),
     "ais": Method("AIS", lambda s: s.sampler(resampler=NoResampling())),
 }
+"""The methods that deploy a sampler, by name."""
 
 
 def find_method(name: str) -> Method:
@@ -130,15 +163,16 @@ class Job:
         """
         keys = jr.split(jr.key(self.seed), 4)
         key_flow, key_fit, key_deploy, key_compare = keys
-        settings, label = self.settings, METHODS[self.method].label
-        fitted = None
+        settings, method = self.settings, METHODS[self.method]
+        label, fitted = method.label, None
         if self.trainer is not None:
+            num_steps = method.num_fit_steps(settings)
             say(f"compiling and training, {settings.num_train_steps} steps")
             fitted = fit(
                 key_fit,
                 self.trainer,
                 settings.flow(key_flow),
-                num_steps=settings.num_train_steps,
+                num_steps=num_steps,
                 progress=progress,
             )
         say(f"deploying {label}, {settings.num_repeats} passes")

@@ -1,0 +1,390 @@
+"""Several methods on one problem, each with the same budget: `annealax compare`.
+
+A budget is time, compilation apart, or gradient evaluations, which every method counts.
+How it is spent:
+
+- methods that train spend three quarters of it on training (how many steps that is, is
+  measured first, and the learning rate follows a schedule of that length) and the rest
+  on passes of the frozen sampler;
+- SMC and AIS make ten passes, on the ladder of the settings drawn out so that these
+  take all of it;
+- HMC and NUTS spend a third on warm-up; they do not estimate Z.
+
+Several passes are pooled by averaging Z. Finding out how fast a method is, is free.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import jax.random as jr
+import numpy as np
+from flowjax.bijections import AbstractBijection
+from jaxtyping import PRNGKeyArray
+
+from annealax._errors import InvalidInputError
+from annealax._fit import Fit, Snapshot, fit
+from annealax._mcmc import MarkovChains, mcmc
+from annealax.experiments._names import unknown_name
+from annealax.experiments._settings import Settings
+from annealax.experiments.evaluate import compile_pass
+from annealax.experiments.run import METHODS, Method
+
+TRAINING_SHARE = 0.75
+WARMUP_SHARE = 1 / 3
+_SMC_PASSES = 10
+_MAX_PASSES = 1000
+_MAX_TRANSITIONS = 20_000
+_MAX_STEPS = 10**6
+_NUM_CHAINS = 32
+_TRIAL_STEPS = 4
+_TRIAL_CALLS = 4
+_TRIAL_ITERATIONS = (10, 60)
+_TRIAL_DRAWS = 150
+DIRECT: Mapping[str, Literal["hmc", "nuts"]] = {"hmc": "hmc", "nuts": "nuts"}
+"""Methods that run on the target itself, without annealing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """What every method may spend.
+
+    Attributes:
+        amount: How much.
+        unit: Of what.
+    """
+
+    amount: float
+    unit: Literal["seconds", "evaluations"]
+
+    def __post_init__(self) -> None:
+        """Validate."""
+        if not (math.isfinite(self.amount) and self.amount > 0):
+            raise InvalidInputError(
+                f"a budget must be a positive number of {self.unit}; got {self.amount}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """One repeat of one method.
+
+    Attributes:
+        log_normalizer: Pooled estimate of log Z; None for direct MCMC.
+        ess: Mean effective sample size of a pass, as a share of its particles; for
+            direct MCMC the lowest bulk effective sample size as a share of its draws.
+        rhat: The largest R-hat of direct MCMC.
+        evaluations: Gradient evaluations, training included.
+        training_seconds: Time of training or warm-up.
+        seconds: Time in all, compilation apart.
+        compile_seconds: Time to compile.
+        memory: Bytes that the largest program needs.
+        curve: Rows of (seconds, evaluations, log Z so far): of each training pass,
+            then of all deployment passes up to here.
+    """
+
+    log_normalizer: float | None
+    ess: float
+    rhat: float | None
+    evaluations: float
+    training_seconds: float
+    seconds: float
+    compile_seconds: float
+    memory: int
+    curve: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """All repeats of one method.
+
+    Attributes:
+        name: Name of the method.
+        label: What to call it.
+        what: How it spent its budget, in words.
+        attempts: The repeats.
+    """
+
+    name: str
+    label: str
+    what: str
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def log_normalizers(self) -> np.ndarray:
+        """Estimate of log Z of each repeat; empty if the method has none."""
+        found = [a.log_normalizer for a in self.attempts]
+        return np.array([value for value in found if value is not None], np.float64)
+
+    def average(self, name: str) -> float:
+        """Mean over repeats of a number of `Attempt`."""
+        return float(np.mean([getattr(attempt, name) for attempt in self.attempts]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """All methods on one problem.
+
+    Attributes:
+        name: Name of the experiment.
+        seed: The seed.
+        budget: What each repeat of each method could spend.
+        truth: Exact log Z, or None.
+        rows: The methods.
+    """
+
+    name: str
+    seed: int
+    budget: Budget
+    truth: float | None
+    rows: tuple[Row, ...]
+
+
+def find_methods(names: str) -> list[str]:
+    """Names of methods from text with commas between."""
+    known = [*METHODS, *DIRECT]
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    if not chosen:
+        raise InvalidInputError(f"name at least one method of {', '.join(known)}.")
+    for name in chosen:
+        if name not in known:
+            raise unknown_name("method", name, dict.fromkeys(known))
+    return list(dict.fromkeys(chosen))
+
+
+def compare(
+    settings: Settings,
+    methods: list[str],
+    budget: Budget,
+    *,
+    num_repeats: int,
+    seed: int,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Row]:
+    """Give every method the same budget, several times.
+
+    Args:
+        settings: The problem; its settings hold for every method.
+        methods: Names in `METHODS` or `DIRECT`.
+        budget: What each repeat may spend.
+        num_repeats: Repeats with different seeds, training included.
+        seed: Seed.
+        say: Called with a line of text when something begins or ends.
+    """
+    rows = []
+    for name in methods:
+        row = _compare_one(name, settings, budget, num_repeats, seed, say)
+        rows.append(row)
+        for index, attempt in enumerate(row.attempts):
+            value, place = attempt.log_normalizer, f"{index + 1}/{num_repeats}"
+            result = "" if value is None else f"log Z {value:.4f}, "
+            say(f"{row.label} {place}: {result}{attempt.seconds:.1f} s")
+    return rows
+
+
+def _compare_one(name, settings, budget, num_repeats, seed, say) -> Row:
+    keys = jr.split(jr.fold_in(jr.key(seed), 1), num_repeats)
+    trial_key = jr.fold_in(jr.key(seed), 2)
+    if name in DIRECT:
+        say(f"{name.upper()}: measuring its speed")
+        lengths = _plan_chains(trial_key, settings, DIRECT[name], budget)
+        what = f"{_NUM_CHAINS} chains, {lengths[0]} + {lengths[1]} steps"
+        attempts = [_run_chains(key, settings, DIRECT[name], lengths) for key in keys]
+        return Row(name, name.upper(), what, tuple(attempts))
+    method = METHODS[name]
+    say(f"{method.label}: measuring its speed")
+    if method.trainer is None:
+        planned = _plan_ladder(trial_key, method, settings, budget)
+        what = f"{planned.num_transitions} transitions"
+    else:
+        planned = _plan_training(trial_key, method, settings, budget)
+        unit = "updates each" if method.num_fit_steps(planned) == 1 else "steps"
+        what = f"{planned.num_train_steps} {unit}"
+    say(f"{method.label}: {what}")
+    attempts = [_train_and_deploy(key, method, planned, budget) for key in keys]
+    return Row(name, method.label, what, tuple(attempts))
+
+
+def _plan_training(
+    key: PRNGKeyArray, method: Method, settings: Settings, budget: Budget
+) -> Settings:
+    """Settings with as many training steps as the budget has room for."""
+    allowed = TRAINING_SHARE * budget.amount
+
+    def trial(num_train_steps: int) -> float:
+        """Cost of a step, the cheapest of a few calls: the first ones are slow."""
+        changed = dataclasses.replace(settings, num_train_steps=num_train_steps)
+        times = [0.0]
+
+        def note(snapshot: Snapshot) -> None:
+            times.append(snapshot.seconds)
+
+        size = min(_TRIAL_STEPS, method.num_fit_steps(changed))
+        trained = _train(
+            key,
+            method,
+            changed,
+            num_steps=_TRIAL_CALLS * size,
+            steps_per_call=size,
+            callback=note,
+        )
+        if budget.unit == "evaluations":
+            return _evaluations(trained) / (_TRIAL_CALLS * size)
+        return float(np.diff(times).min()) / size
+
+    if method.num_fit_steps(settings) == 1:  # one pass: the updates within it count
+        few, many = _TRIAL_ITERATIONS
+        first = trial(few)
+        each = max((trial(many) - first) / (many - few), 1e-9)
+        count = few + (allowed - first) / each
+    else:
+        count = allowed / max(trial(_TRIAL_STEPS), 1e-9)
+    steps = int(np.clip(count, 1, _MAX_STEPS))
+    return dataclasses.replace(settings, num_train_steps=steps)
+
+
+def _plan_ladder(
+    key: PRNGKeyArray, method: Method, settings: Settings, budget: Budget
+) -> Settings:
+    """Settings with as many transitions as a tenth of the budget has room for."""
+    compiled = compile_pass(method.sampler(settings))
+    compiled.run(key)
+    began = time.perf_counter()
+    result = compiled.run(key)
+    spent = {
+        "seconds": time.perf_counter() - began,
+        "evaluations": float(result.num_evaluations),
+    }[budget.unit]
+    ratio = budget.amount / _SMC_PASSES / spent
+    count = int(np.clip(settings.num_transitions * ratio, 1, _MAX_TRANSITIONS))
+    return dataclasses.replace(settings, num_transitions=count)
+
+
+def _plan_chains(
+    key: PRNGKeyArray, settings: Settings, kind: Any, budget: Budget
+) -> tuple[int, int]:
+    """Steps of warm-up and steps after it."""
+    trial = _chains(key, settings, kind, _TRIAL_DRAWS, _TRIAL_DRAWS)
+    spent = {"seconds": trial.seconds, "evaluations": trial.num_evaluations}
+    total = budget.amount * 2 * _TRIAL_DRAWS / spent[budget.unit]
+    warmup = int(np.clip(WARMUP_SHARE * total, 20, _MAX_STEPS))
+    return warmup, int(np.clip(total - warmup, 4, _MAX_STEPS))
+
+
+def _train(
+    key: PRNGKeyArray,
+    method: Method,
+    settings: Settings,
+    *,
+    num_steps: int | None = None,
+    **options: Any,
+) -> Fit:
+    assert method.trainer is not None
+    key_flow, key_fit = jr.split(key)
+    return fit(
+        key_fit,
+        method.trainer(settings),
+        settings.flow(key_flow),
+        num_steps=method.num_fit_steps(settings) if num_steps is None else num_steps,
+        **options,
+    )
+
+
+def _evaluations(trained: Fit) -> float:
+    return float(np.asarray(trained.history.steps.num_evaluations, np.float64).sum())
+
+
+def _train_and_deploy(
+    key: PRNGKeyArray, method: Method, settings: Settings, budget: Budget
+) -> Attempt:
+    key_train, key_deploy = jr.split(key)
+    curve: list[tuple[float, float, float]] = []
+    flows: AbstractBijection | None = None
+    seconds = evaluations = compile_seconds = 0.0
+    memory = 0
+    if method.trainer is not None:
+        trained = _train(key_train, method, settings)
+        flows, history = trained.flows, trained.history
+        costs = np.asarray(history.steps.num_evaluations, np.float64).sum(axis=1)
+        times = np.linspace(0, trained.seconds, len(costs) + 1)[1:]
+        passes = np.asarray(history.log_normalizer, np.float64)
+        curve += list(zip(times, np.cumsum(costs), passes, strict=True))
+        seconds, evaluations = trained.seconds, float(costs.sum())
+        compile_seconds, memory = trained.compile_seconds, trained.memory
+    training_seconds = seconds
+    compiled = compile_pass(method.sampler(settings), flows)
+    compiled.run(key_deploy)  # the first call is slower than the others
+    estimates: list[float] = []
+    ess: list[float] = []
+    for index in range(_MAX_PASSES):
+        spent = {"seconds": seconds, "evaluations": evaluations}[budget.unit]
+        if index > 0 and spent + _pass_cost(spent, curve, budget) > budget.amount:
+            break
+        began = time.perf_counter()
+        result = compiled.run(jr.fold_in(key_deploy, index))
+        seconds += time.perf_counter() - began
+        evaluations += float(result.num_evaluations)
+        estimates.append(float(result.log_normalizer))
+        ess.append(float(result.ess) / settings.num_particles)
+        curve.append((seconds, evaluations, _pool(estimates)))
+    return Attempt(
+        log_normalizer=_pool(estimates),
+        ess=float(np.mean(ess)),
+        rhat=None,
+        evaluations=evaluations,
+        training_seconds=training_seconds,
+        seconds=seconds,
+        compile_seconds=compile_seconds + compiled.compile_seconds,
+        memory=max(memory, compiled.memory),
+        curve=np.array(curve),
+    )
+
+
+def _pass_cost(spent: float, curve: list, budget: Budget) -> float:
+    """Half of what the last pass cost: to stop as near to the budget as can be."""
+    column = 0 if budget.unit == "seconds" else 1
+    before = curve[-2][column] if len(curve) > 1 else 0.0
+    return 0.5 * (spent - before)
+
+
+def _pool(log_normalizers: list[float]) -> float:
+    """Logarithm of the average of Z."""
+    values = np.array(log_normalizers)
+    top = values.max()
+    return float(top + np.log(np.mean(np.exp(values - top))))
+
+
+def _chains(
+    key: PRNGKeyArray, settings: Settings, kind: Any, warmup: int, draws: int
+) -> MarkovChains:
+    return mcmc(
+        key,
+        settings.sampler().path,
+        method=kind,
+        num_chains=_NUM_CHAINS,
+        num_warmup=warmup,
+        num_samples=draws,
+        num_leapfrog=settings.num_leapfrog,
+        observables=dict(settings.target().observables) or None,
+    )
+
+
+def _run_chains(
+    key: PRNGKeyArray, settings: Settings, kind: Any, lengths: tuple[int, int]
+) -> Attempt:
+    chains = _chains(key, settings, kind, *lengths)
+    share = chains.num_warmup_evaluations / chains.num_evaluations
+    lowest = min(float(np.min(value)) for value in chains.ess.values())
+    return Attempt(
+        log_normalizer=None,
+        ess=lowest / (_NUM_CHAINS * lengths[1]),
+        rhat=max(float(np.max(value)) for value in chains.rhat.values()),
+        evaluations=chains.num_evaluations,
+        training_seconds=share * chains.seconds,
+        seconds=chains.seconds,
+        compile_seconds=chains.compile_seconds,
+        memory=chains.memory,
+        curve=np.zeros((0, 3)),
+    )

@@ -1,0 +1,153 @@
+"""A comparison of methods as a table, a file and a picture."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from annealax.experiments._numbers import count_text, duration_text, json_number
+from annealax.experiments._style import INK
+from annealax.experiments.compare import DIRECT, Budget, Comparison, Row
+
+_COLORS = ("#1f5fa8", "#d1561a", "#2e8b57", "#8a4fae", "#b8860b", "#c2185b", "#5b616d")
+
+
+def show(console: Console, outcome: Comparison) -> None:
+    """Print the table and how to read it."""
+    console.print(table(outcome))
+    for line in remarks(outcome.rows):
+        console.print(line, highlight=False)
+
+
+def table(outcome: Comparison) -> Table:
+    """One row per method."""
+    repeats = len(outcome.rows[0].attempts)
+    view = Table(
+        title=f"{outcome.name}: {repeats} repeats of {budget_text(outcome.budget)} "
+        "for each method",
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    view.add_column("")
+    headers = ["log Z", "spread", "ESS", "evals", "training", "in all", "compile", "MB"]
+    for header in headers:
+        view.add_column(header, justify="right", no_wrap=True)
+    view.add_column("budget went to")
+    if outcome.truth is not None:
+        view.add_row("exact", f"{outcome.truth:.4f}", *[""] * 8)
+    for row in outcome.rows:
+        values = row.log_normalizers
+        spread = f"{values.std(ddof=1):.4f}" if len(values) > 1 else ""
+        view.add_row(
+            row.label,
+            f"{values.mean():.4f}" if len(values) else "none",
+            spread,
+            f"{row.average('ess'):.1%}",
+            count_text(row.average("evaluations")),
+            duration_text(row.average("training_seconds")),
+            duration_text(row.average("seconds")),
+            duration_text(row.average("compile_seconds")),
+            f"{row.average('memory') / 1e6:.3g}",
+            row.what,
+        )
+    return view
+
+
+def remarks(rows: Sequence[Row]) -> Iterator[str]:
+    """How to read the table, and what direct MCMC says about itself."""
+    yield (
+        "log Z: mean over repeats, each of which pools its passes. ESS: of a final "
+        "population, as a share of the particles. evals: density gradients, training "
+        "included. in all: training and passes, compilation apart. MB: memory of the "
+        "largest program."
+    )
+    for row in rows:
+        if row.name in DIRECT:
+            worst = max(a.rhat for a in row.attempts if a.rhat is not None)
+            verdict = (
+                "its chains disagree: they do not move between modes"
+                if worst > 1.05
+                else "its chains agree"
+            )
+            yield f"{row.label} has no log Z; R-hat is {worst:.2f}: {verdict}."
+
+
+def budget_text(budget: Budget) -> str:
+    """The budget in words."""
+    if budget.unit == "seconds":
+        return f"{budget.amount:g} s"
+    return f"{count_text(budget.amount)} evaluations"
+
+
+def as_json(outcome: Comparison) -> dict[str, Any]:
+    """All numbers."""
+    return {
+        "name": outcome.name,
+        "seed": outcome.seed,
+        "budget": dataclasses.asdict(outcome.budget),
+        "log_normalizer_true": outcome.truth,
+        "rows": [
+            {
+                "method": row.name,
+                "what": row.what,
+                "attempts": [
+                    {
+                        "log_normalizer": _optional(a.log_normalizer),
+                        "ess": json_number(a.ess),
+                        "rhat": _optional(a.rhat),
+                        "evaluations": a.evaluations,
+                        "training_seconds": a.training_seconds,
+                        "seconds": a.seconds,
+                        "compile_seconds": a.compile_seconds,
+                        "memory": a.memory,
+                    }
+                    for a in row.attempts
+                ],
+            }
+            for row in outcome.rows
+        ],
+    }
+
+
+def _optional(value: float | None) -> float | None:
+    return None if value is None else json_number(value)
+
+
+def draw(outcome: Comparison) -> Figure:
+    """Log Z against what was spent, a line for each repeat."""
+    budget, truth = outcome.budget, outcome.truth
+    column, unit = (0, "seconds") if budget.unit == "seconds" else (1, "evaluations")
+    shown = [row for row in outcome.rows if len(row.log_normalizers)]
+    figure = Figure((8.2, 3.8), layout="constrained")
+    axis = figure.subplots()
+    finals = np.concatenate([row.log_normalizers for row in shown] or [np.zeros(0)])
+    for index, row in enumerate(shown):
+        color = _COLORS[index % len(_COLORS)]
+        for repeat, attempt in enumerate(row.attempts):
+            label = row.label if repeat == 0 else None
+            x, y = attempt.curve[:, column], attempt.curve[:, 2]
+            axis.plot(x, y, color=color, lw=1.0, alpha=0.65, label=label)
+            axis.plot(x[-1], y[-1], "o", color=color, ms=4)
+    if truth is not None:
+        axis.axhline(truth, color=INK, lw=1.2, ls="--", label="exact")
+        finals = np.append(finals, truth)
+    if len(finals):
+        # Early training is far off: show where the methods end, with some room.
+        low, high = np.quantile(finals, [0.0, 1.0])
+        margin = max(0.35 * (high - low), 0.05)
+        axis.set_ylim(low - margin, high + margin)
+    axis.set(xlabel=f"{unit} spent, training included", ylabel="log Z")
+    axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.suptitle(
+        f"{outcome.name}: {budget_text(budget)} for each method; dots: final estimates",
+        fontsize=10,
+    )
+    return figure

@@ -1,0 +1,106 @@
+"""Comparison of methods: the same budget for each, honestly counted."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import annealax as ax
+from annealax.experiments import compare
+from annealax.experiments.cli import app
+from annealax.experiments.problems import EXPERIMENTS
+from annealax.experiments.run import METHODS
+
+TINY = {
+    "dim": 2,
+    "num_particles": 100,
+    "num_transitions": 3,
+    "num_leapfrog": 3,
+    "flow_family": "diagonal_affine",
+    "condition_number": 4.0,
+}
+SETTINGS = EXPERIMENTS["gaussian"](**TINY)
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("name", [*METHODS, "hmc", "nuts"])
+def test_every_method_keeps_to_its_evaluations(name):
+    """Counted by the method itself; SMC's ten passes and a last pass round it."""
+    budget = compare.Budget(2e5, "evaluations")
+    (row,) = compare.compare(SETTINGS, [name], budget, num_repeats=1, seed=0)
+    (attempt,) = row.attempts
+    low, high = (0.5, 2.0) if name == "nuts" else (0.85, 1.1)
+    assert low * budget.amount < attempt.evaluations < high * budget.amount
+    if name in compare.DIRECT:
+        assert attempt.log_normalizer is None
+        assert attempt.rhat < 1.05
+        return
+    # Every method but AIS and VI, which do not resample, is good at a Gaussian in 2-d.
+    assert attempt.log_normalizer == pytest.approx(1.0, abs=0.2)
+    assert 0 < attempt.ess <= 1
+    assert attempt.memory > 0
+    # The curve ends where the attempt does.
+    np.testing.assert_allclose(
+        attempt.curve[-1],
+        [attempt.seconds, attempt.evaluations, attempt.log_normalizer],
+    )
+    assert np.all(np.diff(attempt.curve[:, 1]) > 0)
+
+
+def test_a_budget_in_time(tmp_path):
+    settings = [f"--set={key}={value}" for key, value in TINY.items()]
+    folder = tmp_path / "out"
+    methods = "craft,smc,hmc"
+    options = ["--budget", "0.4s", "--repeats", 2, "--methods", methods]
+    result = invoke("compare", "gaussian", *options, "--out", folder, *settings)
+    assert result.exit_code == 0, result.output
+    for text in ("CRAFT", "SMC", "HMC", "exact", "R-hat", "0.4 s"):
+        assert text in result.output
+    assert (folder / "compare.png").read_bytes().startswith(b"\x89PNG")
+    content = json.loads((folder / "compare.json").read_text())
+    assert content["log_normalizer_true"] == pytest.approx(1.0)
+    assert [row["method"] for row in content["rows"]] == methods.split(",")
+    for row in content["rows"]:
+        assert len(row["attempts"]) == 2
+        values = {attempt["log_normalizer"] for attempt in row["attempts"]}
+        assert len(values) == (1 if row["method"] == "hmc" else 2)  # fresh each time
+
+
+def test_several_passes_are_pooled_by_z():
+    assert compare._pool([0.0, np.log(3.0)]) == pytest.approx(np.log(2.0))
+    assert compare._pool([-1e4, -1e4]) == pytest.approx(-1e4)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--budget", "soon"], "60s"),
+        (["--budget", "-3s"], "positive"),
+        (["--budget", "nans"], "positive"),
+        (["--budget", "3s", "--evaluations", "1e5"], "not both"),
+        (["--evaluations", "0"], "positive"),
+        (["--methods", "crafty"], "craft"),
+        (["--methods", ","], "at least one"),
+        (["--set", "num_particles=x"], "num_particles"),
+    ],
+)
+def test_bad_options(options, message):
+    result = invoke("compare", "gaussian", *options)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+def test_an_unknown_problem():
+    result = invoke("compare", "gausian")
+    assert result.exit_code == 2
+    assert "gaussian" in result.output
+
+
+def test_a_budget_must_make_sense():
+    with pytest.raises(ax.InvalidInputError, match="positive"):
+        compare.Budget(float("inf"), "seconds")
