@@ -226,7 +226,8 @@ def _as_path(
 def _summarise(
     trace: PyTree, seconds: float, compile_seconds: float, memory: int
 ) -> MarkovChains:
-    observables = {name: np.asarray(v) for name, v in trace.observables.items()}
+    trace = jax.tree.map(np.asarray, trace)
+    observables = trace.observables
     errors = {}
     for name, values in observables.items():
         count = values.shape[0] * values.shape[1]
@@ -243,12 +244,12 @@ def _summarise(
         stderr=errors,
         rhat={name: split_rhat(v) for name, v in observables.items()},
         ess={name: bulk_effective_sample_size(v) for name, v in observables.items()},
-        draws=None if trace.draws is None else np.asarray(trace.draws),
+        draws=trace.draws,
         acceptance_rate=float(np.mean(trace.acceptance_rate)),
         num_divergent=int(np.sum(trace.is_divergent)),
         num_evaluations=warmup + draws,
         num_warmup_evaluations=warmup,
-        step_size=np.asarray(trace.step_size),
+        step_size=trace.step_size,
         seconds=seconds,
         compile_seconds=compile_seconds,
         memory=memory,

@@ -122,32 +122,39 @@ def _optional(value: float | None) -> float | None:
 
 
 def draw(outcome: Comparison) -> Figure:
-    """Log Z against what was spent, a line for each repeat."""
+    """Log Z against what was spent, a line for each repeat: all, and magnified."""
     budget, truth = outcome.budget, outcome.truth
     column, unit = (0, "seconds") if budget.unit == "seconds" else (1, "evaluations")
     shown = [row for row in outcome.rows if len(row.log_normalizers)]
-    figure = Figure((8.2, 3.8), layout="constrained")
-    axis = figure.subplots()
-    finals = np.concatenate([row.log_normalizers for row in shown] or [np.zeros(0)])
+    figure = Figure((10.5, 3.8), layout="constrained")
+    axes = figure.subplots(1, 2)
     for index, row in enumerate(shown):
         color = _COLORS[index % len(_COLORS)]
         for repeat, attempt in enumerate(row.attempts):
             label = row.label if repeat == 0 else None
             x, y = attempt.curve[:, column], attempt.curve[:, 2]
-            axis.plot(x, y, color=color, lw=1.0, alpha=0.65, label=label)
-            axis.plot(x[-1], y[-1], "o", color=color, ms=4)
-    if truth is not None:
-        axis.axhline(truth, color=INK, lw=1.2, ls="--", label="exact")
-        finals = np.append(finals, truth)
-    if len(finals):
-        # Early training is far off: show where the methods end, with some room.
-        low, high = np.quantile(finals, [0.0, 1.0])
-        margin = max(0.35 * (high - low), 0.05)
-        axis.set_ylim(low - margin, high + margin)
-    axis.set(xlabel=f"{unit} spent, training included", ylabel="log Z")
-    axis.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+            for axis in axes:
+                axis.plot(x, y, color=color, lw=1.0, alpha=0.65, label=label)
+                axis.plot(x[-1], y[-1], "o", color=color, ms=4)
+    for axis, limits in zip(axes, _limits(shown, truth), strict=True):
+        if truth is not None:
+            axis.axhline(truth, color=INK, lw=1.2, ls="--", label="exact")
+        axis.set(xlabel=f"{unit} spent, training included", ylim=limits)
+    axes[0].set_ylabel("log Z")
+    axes[1].set_title("magnified")
+    axes[1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.suptitle(
         f"{outcome.name}: {budget_text(budget)} for each method; dots: final estimates",
         fontsize=10,
     )
     return figure
+
+
+def _limits(rows: Sequence[Row], truth: float | None) -> list[tuple[float, float]]:
+    """Of log Z: where all methods end, and where the better half of them does."""
+    finals = np.concatenate([row.log_normalizers for row in rows] or [np.zeros(1)])
+    centre = float(np.median(finals)) if truth is None else truth
+    away = np.sort(np.abs(finals - centre))
+    # Early training is far off: only the final estimates decide.
+    widths = (max(1.4 * away[-1], 1e-3), max(2.5 * away[len(away) // 2], 1e-3))
+    return [(centre - width, centre + width) for width in widths]
