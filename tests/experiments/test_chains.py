@@ -84,12 +84,14 @@ def test_the_same_seed_gives_the_same_chain(finished, chain):
             np.testing.assert_array_equal(before[name], after[name])
 
 
-def test_plain_smc_and_other_targets_work_too(tmp_path):
+@pytest.mark.parametrize("method", ["smc", "vi"])
+def test_other_proposals_and_other_targets_work_too(tmp_path, method):
     folder = tmp_path / "gaussian"
     settings = ["num_particles=50", "num_transitions=2", "num_repeats=2", "dim=3"]
+    settings += ["num_train_steps=3", "flow_family=diagonal_affine"]
     options = [f"--set={text}" for text in settings]
     run = invoke(
-        "run", "gaussian", "--method=smc", "--quiet", "--out", folder, *options
+        "run", "gaussian", "--method", method, "--quiet", "--out", folder, *options
     )
     assert run.exit_code == 0, run.output
     result = invoke(
