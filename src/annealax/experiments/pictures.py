@@ -1,5 +1,7 @@
 """Pictures of a run: the particles at several temperatures, marginals, training.
 
+Those that only one problem has come from its settings (`Settings.pictures`).
+
 Figures are made without pyplot: no window, no global state.
 """
 
@@ -54,6 +56,7 @@ def draw_all(folder: RunFolder, outcome: Outcome) -> list[str]:
     fit = outcome.fit
     if fit is not None and len(fit.history.loss):
         figures["training.png"] = lambda: draw_training(outcome, fit)
+    figures |= outcome.settings.pictures(outcome)
     with mpl.rc_context(_STYLE):
         for name, draw in figures.items():
             with folder.writing(name) as file:

@@ -88,8 +88,9 @@ def upsample(
     kernel: Float[Array, "4 4 channels out"],
     bias: Float[Array, " out"],
 ) -> Float[Array, "rows columns out"]:
-    """Transposed convolution of stride 2: pixel (2i + a - 1, 2j + b - 1) of the output
-    receives `maps[i, j] @ kernel[a, b]`.
+    """Transposed convolution with a kernel of 4 x 4 and stride 2.
+
+    Pixel (2i + a - 1, 2j + b - 1) of the output receives `maps[i, j] @ kernel[a, b]`.
     """
     height, width, channels = maps.shape
     out = kernel.shape[-1]

@@ -1,4 +1,4 @@
-r"""Training a VAE (Kingma and Welling, 2014): maximise the evidence lower bound
+r"""Training a VAE: maximise the evidence lower bound (Kingma and Welling, 2014).
 
 $$ \mathrm{ELBO}(x) = \mathbb{E}_{q(z|x)} \log p(x | z) - \mathrm{KL}(q(z | x) \| p(z))
    \le \log p(x) , \qquad p(z) = \mathcal{N}(0, I) , $$
@@ -38,7 +38,12 @@ class Encoder(eqx.Module):
     def __init__(self, key: PRNGKeyArray, decoder: Decoder, *, hidden: int = 256):
         height, width = decoder.image_shape
         self.network = eqx.nn.MLP(
-            height * width, 2 * decoder.num_latents, hidden, 2, jax.nn.leaky_relu, key=key
+            height * width,
+            2 * decoder.num_latents,
+            hidden,
+            2,
+            jax.nn.leaky_relu,
+            key=key,
         )
 
     def __call__(self, image: Float[Array, "height width"]) -> tuple[Array, Array]:
@@ -179,6 +184,6 @@ def _check(images: np.ndarray, decoder: Decoder, num_steps: int, batch: int) -> 
         raise InvalidInputError("images must be binarised: zeros and ones only")
     if num_steps < 0 or batch < 1:
         raise InvalidInputError(
-            f"num_steps must not be negative and batch_size at least 1, got {num_steps} "
-            f"and {batch}"
+            "num_steps must not be negative and batch_size at least 1, got "
+            f"{num_steps} and {batch}"
         )
