@@ -9,10 +9,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from cox_pieces import best_of
 
 from annealax.targets import VAE
 from annealax.vae import _decoder
+from cox_pieces import best_of
 
 
 def xla_upsample(maps, kernel, bias):
