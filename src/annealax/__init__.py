@@ -12,6 +12,8 @@ from annealax._errors import SamplingError as SamplingError
 from annealax._fit import Fit as Fit
 from annealax._fit import Snapshot as Snapshot
 from annealax._fit import fit as fit
+from annealax._learn import Learnt as Learnt
+from annealax._learn import learn as learn
 from annealax._mcmc import MarkovChains as MarkovChains
 from annealax._mcmc import mcmc as mcmc
 from annealax._particles import Particles as Particles

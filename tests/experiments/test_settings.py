@@ -68,6 +68,42 @@ def test_many_well_is_that_of_the_paper():
     assert settings.target().log_normalizer == pytest.approx(164.69567532)
 
 
+def test_cox_process_is_that_of_the_paper():
+    settings = EXPERIMENTS["lgcp"]()
+    assert settings.target().shape == (1024,)
+    assert settings.num_transitions == 10
+    assert (settings.num_hmc_steps, settings.num_leapfrog) == (1, 10)
+    assert settings.num_particles == 2000
+    kernel = settings.kernel()
+    sizes = [float(kernel.step_size(beta)) for beta in (0, 0.25, 0.5, 1)]
+    np.testing.assert_allclose(sizes, [0.3, 0.3, 0.2, 0.2], rtol=1e-6)
+    update = [0.05, 0.05, 0.01, 0.01]
+    optimizer = settings.optimizer()
+    state, steps = optimizer.init(jnp.zeros(())), []
+    for _ in range(200):
+        step, state = optimizer.update(jnp.ones(()), state)
+        steps.append(-float(step))
+    np.testing.assert_allclose([steps[i] for i in (0, 99, 100, 199)], update, rtol=1e-3)
+
+
+def test_vae_is_that_of_the_paper():
+    settings = EXPERIMENTS["vae"]()
+    widths = [w.shape[0] for w in settings.flow(jr.key(0)).network.weights[:-1]]
+    assert widths == [150, 150]
+    assert settings.sampler().path.betas.shape == (3,)
+    assert (settings.num_hmc_steps, settings.num_leapfrog) == (2, 10)
+    assert settings.target().shape == (30,)
+
+
+def test_logistic_regression_on_a_file(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("dose,outcome\n0.5,no\n1.5,yes\n2.5,yes\n0.1,no\n")
+    settings = EXPERIMENTS["logistic"](csv=str(path), label="outcome", positive="yes")
+    assert settings.target().names == ("intercept", "dose")
+    with pytest.raises(ax.InvalidInputError, match="csv="):
+        EXPERIMENTS["logistic"](positive="yes").target()
+
+
 def test_ladder_kernel_and_start_follow_the_settings():
     settings = Bimodal(
         num_transitions=4,

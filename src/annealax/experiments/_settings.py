@@ -9,7 +9,7 @@ import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -17,6 +17,7 @@ import optax
 from flowjax.bijections import AbstractBijection
 from flowjax.distributions import Normal
 from jaxtyping import Array, PRNGKeyArray
+from matplotlib.figure import Figure
 
 from annealax import flows, kernels
 from annealax._errors import InvalidInputError
@@ -24,17 +25,15 @@ from annealax._path import GeometricPath
 from annealax._resampling import AbstractResampler, ESSResampling
 from annealax._sampler import Sampler
 from annealax.experiments._fields import Doc, check_value, fields_of
+from annealax.experiments.problem_pictures import draw_parameters
 from annealax.targets import AbstractTarget
+from annealax.targets._posterior import AbstractPosterior
 from annealax.trainers import CRAFT, AbstractTrainer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from annealax.experiments.run import Outcome
 
 _MANY = 10**7
 
 Scheme = Literal["systematic", "stratified", "residual", "multinomial"]
+Schedule = Literal["constant", "drop", "cosine"]
 FlowFamily = Literal[
     "diagonal_affine",
     "affine_autoregressive",
@@ -108,7 +107,7 @@ class Settings(ABC):
         float, Doc("learning rate at the end, unless constant", above=0)
     ] = 1e-3
     learning_rate_schedule: Annotated[
-        Literal["constant", "drop", "cosine"],
+        Schedule,
         Doc("from one to the other: not at all, at half time, or smoothly"),
     ] = "cosine"
     clip_norm: Annotated[
@@ -162,13 +161,20 @@ class Settings(ABC):
     def flow(self, key: PRNGKeyArray) -> AbstractBijection:
         """Where the flow of every transition starts."""
 
+    def pictures(self, outcome: Any) -> Mapping[str, Callable[[], Figure]]:
+        """Pictures that only this problem has: file name to what makes the figure.
+
+        They join the generic ones, and replace one of the same name.
+
+        Args:
+            outcome: The `Outcome` of a run with these settings.
+        """
+        del outcome
+        return {}
+
     def values(self) -> Mapping[str, Any]:
         """All settings by name."""
         return dict(vars(self))
-
-    def pictures(self, outcome: "Outcome") -> Mapping[str, Callable[[], "Figure"]]:
-        """Pictures that only this problem has: functions that draw, by file name."""
-        return {}
 
     def sampler(
         self,
@@ -287,3 +293,16 @@ class VectorSettings(Settings):
             ),
         }
         return families[self.flow_family]()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PosteriorSettings(VectorSettings):
+    """Settings of a posterior with named parameters, which get a picture."""
+
+    @abstractmethod
+    def target(self) -> AbstractPosterior:
+        """The posterior."""
+
+    def pictures(self, outcome: Any) -> Mapping[str, Callable[[], Figure]]:
+        """Marginals of the named parameters."""
+        return {"parameters.png": lambda: draw_parameters(outcome, self.target())}

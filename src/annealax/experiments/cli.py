@@ -5,12 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+import jax.random as jr
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 import annealax
+from annealax import vae
 from annealax._errors import AnnealaxError, InvalidInputError
 from annealax.experiments import chains, compare, compare_report, pictures, report
 from annealax.experiments._compilation import reuse_compiled_programs
@@ -315,6 +317,56 @@ def particle_mcmc(
     chains.show(console, done)
     console.print(
         f"Files in {folder.path}: {', '.join(names)}", highlight=False, soft_wrap=True
+    )
+
+
+@app.command("train-vae")
+@_clean_errors
+def train_vae(
+    data: Annotated[
+        Path,
+        typer.Option(help="Images: a folder of IDX files, one IDX file, or an npz."),
+    ],
+    out: Annotated[Path, typer.Option(help="File for the decoder.")],
+    num_steps: Annotated[
+        int, typer.Option(help="Training steps, each on one batch.", min=1)
+    ] = 6000,
+    batch_size: Annotated[int, typer.Option(help="Images in a batch.", min=1)] = 200,
+    learning_rate: Annotated[
+        float, typer.Option(help="Learning rate of Adam at the start.")
+    ] = 2e-3,
+    seed: Annotated[int, typer.Option(help="Seed.", min=0, max=2**32 - 1)] = 0,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print the final line only.")
+    ] = False,
+) -> None:
+    """Train the decoder of a VAE on binarised images, for targets.VAE(decoder=...)."""
+    console = _console()
+    images = vae.read_images(data)
+    if not out.resolve().parent.is_dir():
+        raise InvalidInputError(f"there is no folder {out.resolve().parent} for {out}.")
+    key_train, key_test = jr.split(jr.key(seed))
+    if not quiet:
+        console.print(
+            f"{len(images.train)} images to train on, {len(images.test)} to test",
+            style="dim",
+            highlight=False,
+        )
+    trained = vae.train(
+        key_train,
+        images.train,
+        num_steps=num_steps,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        progress=not quiet,
+    )
+    vae.save_decoder(out, trained.decoder)
+    decoder = vae.load_decoder(out)  # what is in the file: rounded to half precision
+    bound = vae.elbo(key_test, decoder, trained.encoder, images.test)
+    console.print(
+        f"{out}: ELBO {bound:.2f} nats per test image ({len(images.test)} images).",
+        highlight=False,
+        soft_wrap=True,
     )
 
 

@@ -1,5 +1,7 @@
 """Pictures of a run: the particles at several temperatures, marginals, training.
 
+Those that only one problem has come from its settings (`Settings.pictures`).
+
 Figures are made without pyplot: no window, no global state.
 """
 
@@ -33,7 +35,7 @@ class _ExactDraws(Protocol):
 
 def draw_all(folder: RunFolder, outcome: Outcome) -> list[str]:
     """Draw every picture of a run into its folder; returns their names."""
-    figures: dict[str, Callable[[], Figure]] = dict(outcome.settings.pictures(outcome))
+    figures: dict[str, Callable[[], Figure]] = {}
     shape = outcome.main.sampler.path.shape
     dim = int(np.prod(shape))
     if dim > 1 and len(shape) == 1:  # two sites of a field say little
@@ -43,6 +45,7 @@ def draw_all(folder: RunFolder, outcome: Outcome) -> list[str]:
     fit = outcome.fit
     if fit is not None and len(fit.history.loss):
         figures["training.png"] = lambda: draw_training(outcome, fit)
+    figures |= outcome.settings.pictures(outcome)
     return draw_figures(folder, figures)
 
 

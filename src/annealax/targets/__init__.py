@@ -18,3 +18,4 @@ from annealax.targets.normal import Normal as Normal
 from annealax.targets.phi4 import Phi4 as Phi4
 from annealax.targets.seeds import Seeds as Seeds
 from annealax.targets.student_t_mixture import StudentTMixture as StudentTMixture
+from annealax.targets.vae import VAE as VAE

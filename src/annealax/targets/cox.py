@@ -21,23 +21,19 @@ times cheaper than the dense product (see `_reflection`).
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float
 
 from annealax._errors import InvalidInputError
 from annealax.targets._base import AbstractTarget
+from annealax.targets._cox_prior import CoxDensity
 from annealax.targets._csv import load_numbers
 from annealax.targets._points import Window, bin_points, read_points
-from annealax.targets._reflection import (
-    covariance_blocks,
-    fold,
-    half_square,
-    log_det_fold,
-)
+from annealax.targets._reflection import covariance_blocks, half_square, log_det_fold
 from annealax.targets._validation import (
     check_configuration,
     finite_array,
@@ -177,37 +173,39 @@ class LogGaussianCox(AbstractTarget):
     ) -> Float[Array, ""]:
         """Log density that can be differentiated in the parameters of the prior too.
 
-        It factorises the covariance (once, whatever the number of particles under
-        `vmap`), so use it to learn parameters and the target itself to sample.
+        For many configurations at the same parameters use `with_prior`, which
+        factorises the covariance once; to sample, use the target itself.
 
         Args:
             x: One configuration.
+            variance: As in `with_prior`.
+            length_scale: As in `with_prior`.
+            mean: As in `with_prior`.
+        """
+        return self.with_prior(variance, length_scale, mean)(x)
+
+    def with_prior(
+        self,
+        variance: Float[Array, ""] | float | int | None = None,
+        length_scale: Float[Array, ""] | float | int | None = None,
+        mean: Float[Array, ""] | float | int | None = None,
+    ) -> CoxDensity:
+        """The log density under another prior, whose parameters may be traced.
+
+        Args:
             variance: Prior variance; None is that of the target.
             length_scale: Prior length scale; None is that of the target.
             mean: Prior mean; None is that of the target, which follows `variance` if
                 the target was made with `mean=None`.
         """
-        variance = jnp.asarray(self.variance if variance is None else variance, x.dtype)
+        dtype = self.counts.dtype
+        variance = jnp.asarray(self.variance if variance is None else variance, dtype)
         scale = self.length_scale if length_scale is None else length_scale
         mean = self._mean(variance) if mean is None else mean
-        covariance = variance * jnp.exp(
-            -jnp.asarray(self._distances(), x.dtype) / scale
+        covariance = variance * jnp.exp(-jnp.asarray(self._distances(), dtype) / scale)
+        return CoxDensity(
+            self.counts, covariance, jnp.asarray(mean, dtype), whitened=self.whitened
         )
-        constant = -0.5 * x.size * math.log(2 * math.pi)
-        if self.whitened:
-            factor = jnp.linalg.cholesky(covariance.reshape(x.size, x.size))
-            field = mean + jnp.matmul(x.reshape(-1), factor.T, precision="highest")
-            likelihood = self._log_likelihood(field.reshape(self.counts.shape))
-            return constant - 0.5 * jnp.sum(x * x) + likelihood
-        field = self.log_intensity(x)
-        prior: Array | float = constant + log_det_fold(*self.counts.shape)
-        for block, part in zip(
-            covariance_blocks(covariance), fold(field - mean), strict=True
-        ):
-            factor = jnp.linalg.cholesky(block)
-            white = solve_triangular(factor, part.reshape(-1), lower=True)
-            prior -= 0.5 * jnp.sum(white**2) + jnp.sum(jnp.log(jnp.diagonal(factor)))
-        return prior + self._log_likelihood(field)
 
     def log_intensity(self, x: Float[Array, "*shape"]) -> Float[Array, "columns rows"]:
         """The log intensity in each cell, per area of the window."""
@@ -272,10 +270,19 @@ class LogGaussianCoxPines(LogGaussianCox):
         whitened: Whether the configuration is the whitened field.
     """
 
+    window: ClassVar[tuple[tuple[float, float], tuple[float, float]]] = (
+        (-5.0, 5.0),
+        (-8.0, 2.0),
+    )  # metres
+
     def __init__(self, grid: int = 32, *, whitened: bool = False):
-        window = ((-5.0, 5.0), (-8.0, 2.0))
-        points = load_numbers("finpines_raw.csv", ("x_m", "y_m"))
-        super().__init__(bin_points(points, window, grid)[0], whitened=whitened)
+        counts, _ = bin_points(self.points(), self.window, grid)
+        super().__init__(counts, whitened=whitened)
+
+    @staticmethod
+    def points() -> np.ndarray:
+        """Positions of the saplings in metres, of shape (126, 2)."""
+        return load_numbers("finpines_raw.csv", ("x_m", "y_m"))
 
 
 def _precision_blocks(covariance: np.ndarray) -> tuple[list[np.ndarray], float]:

@@ -30,12 +30,14 @@ class TrainInfo(NamedTuple):
         log_normalizer: Estimate of log Z made by the step's own pass.
         steps: Diagnostics per transition of that pass.
         num_skipped: Updates left out because the gradient was not finite.
+        extra: Arrays that only some trainers show.
     """
 
     loss: Float[Array, "*iterations"]
     log_normalizer: Float[Array, "*iterations"]
     steps: StepInfo
     num_skipped: Int[Array, "*iterations"]
+    extra: PyTree = ()
 
 
 class AbstractTrainer(eqx.Module):

@@ -6,6 +6,8 @@ the same transport moves them on, and only then is the flow updated: the update 
 first felt in the next pass, so the estimate of Z of each pass is unbiased.
 """
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,9 +18,22 @@ from jaxtyping import PRNGKeyArray
 
 from annealax import _flows
 from annealax._objectives import Estimator, check_estimator, free_energy
+from annealax._particles import Particles
 from annealax._sampler import Sampler
 from annealax.trainers._base import AbstractTrainer, TrainInfo, TrainState
 from annealax.trainers._update import guarded_update, initial_state
+
+
+class Sweep(NamedTuple):
+    """One training pass, with the particles that it ended with.
+
+    Attributes:
+        info: What the pass shows.
+        particles: The particles at the last temperature.
+    """
+
+    info: TrainInfo
+    particles: Particles
 
 
 class CRAFT(AbstractTrainer):
@@ -48,6 +63,11 @@ class CRAFT(AbstractTrainer):
         self, key: PRNGKeyArray, state: TrainState
     ) -> tuple[TrainState, TrainInfo]:
         """One pass (Algorithm 2, lines 4 to 10)."""
+        state, sweep = self.sweep(key, state)
+        return state, sweep.info
+
+    def sweep(self, key: PRNGKeyArray, state: TrainState) -> tuple[TrainState, Sweep]:
+        """One pass, with the particles that line 10 of Algorithm 2 yields."""
         key_init, key_steps = jr.split(key)
         sampler = self.sampler
         params, fixed = _flows.partition(state.flows)
@@ -73,12 +93,11 @@ class CRAFT(AbstractTrainer):
         particles, (params, optimizer_state, losses, steps, skipped) = jax.lax.scan(
             transition, sampler.init(key_init), inputs
         )
-        return (
-            TrainState(eqx.combine(params, fixed_arrays, static), optimizer_state),
-            TrainInfo(
-                loss=jnp.sum(losses),
-                log_normalizer=particles.log_normalizer,
-                steps=steps,
-                num_skipped=jnp.sum(skipped),
-            ),
+        state = TrainState(eqx.combine(params, fixed_arrays, static), optimizer_state)
+        info = TrainInfo(
+            loss=jnp.sum(losses),
+            log_normalizer=particles.log_normalizer,
+            steps=steps,
+            num_skipped=jnp.sum(skipped),
         )
+        return state, Sweep(info, particles)

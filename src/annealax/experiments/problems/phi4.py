@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from flowjax.bijections import AbstractBijection, Chain
 from jaxtyping import PRNGKeyArray
@@ -13,7 +13,6 @@ from annealax._errors import InvalidInputError
 from annealax.experiments import lattice_pictures
 from annealax.experiments._fields import Doc
 from annealax.experiments._settings import Settings
-from annealax.experiments.run import Outcome
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,7 @@ class Phi4(Settings):
             )
         return parts[0] if len(parts) == 1 else Chain(parts)
 
-    def pictures(self, outcome: Outcome) -> Mapping[str, Callable[[], Figure]]:
+    def pictures(self, outcome: Any) -> Mapping[str, Callable[[], Figure]]:
         """Fields along the ladder and the two signs of the magnetisation."""
         return lattice_pictures.of_run(outcome)
 
