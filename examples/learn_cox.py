@@ -1,7 +1,7 @@
 """Learn variance and length scale of the pine saplings' Cox process (Appendix E).
 
 The evidence of the counts is maximised in the two covariance parameters with gradients
-from the particles, while CRAFT trains the flows. Takes about a minute on two cores:
+from the particles, while CRAFT trains the flows. Run:
 
     python examples/learn_cox.py
 """

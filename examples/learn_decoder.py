@@ -1,7 +1,7 @@
 """Learn the last layer of a VAE's decoder from the exact evidence of an image.
 
 A VAE is trained on a lower bound; here the evidence of one test digit itself rises,
-with gradients from the particles (Appendix E). Takes about a minute on two cores:
+with gradients from the particles (Appendix E). Run:
 
     python examples/learn_decoder.py
 """

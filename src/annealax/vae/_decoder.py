@@ -6,8 +6,8 @@ $$ z \in \mathbb{R}^{d} \;\to\; h \;\to\; s \times s \times c_1 \;\to\;
 
 two dense layers and two transposed convolutions (kernel 4, stride 2), with leaky ReLU
 between. A transposed convolution is one product with a matrix that is dense along the
-columns of the image and sparse along its rows: about half the time of XLA's own
-convolution on a CPU (`benchmarks/vae_pieces.py`).
+columns of the image and sparse along its rows; `benchmarks/vae_pieces.py` compares it
+with XLA's own convolution.
 """
 
 import os

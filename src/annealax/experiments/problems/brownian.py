@@ -10,11 +10,11 @@ from annealax.experiments._settings import PosteriorSettings
 class Brownian(PosteriorSettings):
     """Brownian motion with missing observations, 32 dimensions."""
 
-    num_transitions: int = 16
-    ladder_power: float = 2.0
+    num_transitions: int = 24
+    ladder_power: float = 1.5
     pilot_transitions: int = 60
     step_size_betas: tuple[float, ...] = (0.0, 0.3, 1.0)
-    step_sizes: tuple[float, ...] = (0.1, 0.05, 0.03)
+    step_sizes: tuple[float, ...] = (0.06, 0.05, 0.04)
     num_train_steps: int = 200
 
     def target(self) -> targets.BrownianMotion:
