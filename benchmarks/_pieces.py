@@ -1,7 +1,9 @@
 """The bare pieces of a pass, each compiled by itself with nothing else around it.
 
-They make exactly as many evaluations, draws and flow passes as the sampler does, in the
-fastest way that we know: particles along the last axis, our own random numbers.
+They make exactly as many evaluations, draws and flow passes as the sampler does.
+Leapfrogs and random numbers come in two forms: as jax gives them (`vmap` over
+particles, `jax.random`), and in the fastest way that we know (particles along the last
+axis, our own random numbers), which is harder to come near to.
 """
 
 from collections.abc import Callable
@@ -17,7 +19,7 @@ from flowjax.bijections import AbstractBijection
 import annealax as ax
 from _timing import Compiled, compile_ahead
 from annealax._flows import partition
-from annealax._random import noise
+from annealax._random import Noise, noise
 
 # Keeps the points where they are, up to rounding, without the compiler knowing.
 _TINY = 1e-9
@@ -57,12 +59,20 @@ def gradients(sampler: ax.Sampler, x: jax.Array) -> Callable[[], Any]:
     return _bind(run, sampler.path, jnp.asarray(_TINY), jnp.moveaxis(x, 0, -1))
 
 
-def _value_and_gradient(density: Callable) -> Callable:
-    return jax.vmap(jax.value_and_grad(density), -1, (0, -1))
+def _value_and_gradient(density: Callable, axis: int = -1) -> Callable:
+    return jax.vmap(jax.value_and_grad(density), axis, (0, axis))
 
 
-def leapfrogs(sampler: ax.Sampler, x: jax.Array) -> Callable[[], Any]:
-    """The same evaluations inside leapfrog steps: momenta are kept and updated too."""
+def leapfrogs(
+    sampler: ax.Sampler, x: jax.Array, *, axis: int = -1
+) -> Callable[[], Any]:
+    """The same evaluations inside leapfrog steps: momenta are kept and updated too.
+
+    Args:
+        sampler: The sampler.
+        x: Particles, along the first axis.
+        axis: Where they are put: -1, as the sampler has them, or 0.
+    """
     plain, with_value = num_evaluations(sampler)
 
     def run(path, tiny, x, momentum):
@@ -72,39 +82,53 @@ def leapfrogs(sampler: ax.Sampler, x: jax.Array) -> Callable[[], Any]:
             def leap(_, carry):
                 x, momentum = carry
                 x = x + tiny * momentum
-                return x, momentum + tiny * jax.vmap(jax.grad(density), -1, -1)(x)
+                return x, momentum + tiny * jax.vmap(jax.grad(density), axis, axis)(x)
 
             def leap_with_value(_, carry):
                 (x, momentum), total = carry
                 x = x + tiny * momentum
-                value, gradient = _value_and_gradient(density)(x)
+                value, gradient = _value_and_gradient(density, axis)(x)
                 return (x, momentum + tiny * gradient), total + value
 
             carry = jax.lax.fori_loop(0, plain, leap, carry)
             return jax.lax.fori_loop(
-                0, with_value, leap_with_value, (carry, jnp.zeros(x.shape[-1]))
+                0, with_value, leap_with_value, (carry, jnp.zeros(x.shape[axis]))
             )
 
         return jax.lax.scan(transition, (x, momentum), path.betas[1:])
 
-    x = jnp.moveaxis(x, 0, -1)
-    return _bind(run, sampler.path, jnp.asarray(_TINY), x, x[..., ::-1])
+    x, momentum = (jnp.moveaxis(start, 0, axis) for start in (x, x[::-1]))
+    return _bind(run, sampler.path, jnp.asarray(_TINY), x, momentum)
 
 
-def random_numbers(sampler: ax.Sampler) -> Callable[[], Any]:
-    """Initial particles, and momenta and exponentials for every trajectory."""
+def random_numbers(sampler: ax.Sampler, *, plain: bool = False) -> Callable[[], Any]:
+    """Initial particles, and momenta and exponentials for every trajectory.
+
+    Args:
+        sampler: The sampler.
+        plain: By `jax.random` instead of our own function.
+    """
     hmc = sampler.kernel
     assert isinstance(hmc, ax.kernels.HMC)
     draws = sampler.path.num_transitions * hmc.num_steps
     shape, count = sampler.path.shape, sampler.num_particles
 
+    def make(key):
+        if not plain:
+            return noise(key, shape, count, jnp.float32)
+        key_normal, key_exponential = jr.split(key)
+        return Noise(
+            jr.normal(key_normal, (count, *shape)),
+            jr.exponential(key_exponential, (count,)),
+        )
+
     def run(key):
         def draw(total, key):
-            drawn = noise(key, shape, count, jnp.float32)
+            drawn = make(key)
             return total + drawn.normal, drawn.exponential
 
         first, *rest = jr.split(key, draws + 1)
-        start = noise(first, shape, count, jnp.float32).normal
+        start = make(first).normal
         return jax.lax.scan(draw, start, jnp.stack(rest))
 
     return _bind(run, jr.key(0))

@@ -51,7 +51,12 @@ class Report(NamedTuple):
     def ratios(self) -> dict[str, Timing]:
         """What the goals are about, by wall time and by processor time."""
         gemm, gradients = self.times["gemm"], self.times["gradients"]
-        bare = _add(self.times["leapfrogs"], self.times["random numbers"])
+        bare = {
+            kind: _add(
+                self.times[f"leapfrogs{suffix}"], self.times[f"random numbers{suffix}"]
+            )
+            for kind, suffix in (("pieces", ", plain"), ("fastest pieces", ""))
+        }
         ratios = {}
         for name, flow in (
             ("training", self.times["flow gradients"]),
@@ -60,7 +65,8 @@ class Report(NamedTuple):
             time = self.times[name]
             ratios[f"{name} (gemm)"] = _divide(time, gemm)
             ratios[f"{name} / gradients"] = _divide(time, gradients)
-            ratios[f"{name} / pieces"] = _divide(time, _add(bare, flow))
+            for kind, pieces in bare.items():
+                ratios[f"{name} / {kind}"] = _divide(time, _add(pieces, flow))
         return ratios
 
 
@@ -93,6 +99,8 @@ def run_workload(name: str, num_particles: int, rounds: int) -> Report:
             "gradients": _pieces.gradients(sampler, x),
             "leapfrogs": _pieces.leapfrogs(sampler, x),
             "random numbers": _pieces.random_numbers(sampler),
+            "leapfrogs, plain": _pieces.leapfrogs(sampler, x, axis=0),
+            "random numbers, plain": _pieces.random_numbers(sampler, plain=True),
             "flow gradients": _pieces.flow_gradients(flows, x),
             "flow values": _pieces.flow_values(flows, x),
         },

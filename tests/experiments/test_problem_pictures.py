@@ -86,4 +86,6 @@ def test_hook_joins_the_generic_pictures(tmp_path):
 
 def test_weighted_quantiles():
     values, weights = np.array([3.0, 1.0, 2.0]), np.array([0.1, 0.6, 0.3])
-    np.testing.assert_array_equal(quantiles(values, weights, [0.5, 0.85, 1]), [1, 2, 3])
+    np.testing.assert_array_equal(
+        quantiles(values, weights, [0.5, 0.85, 1.0]), [1, 2, 3]
+    )

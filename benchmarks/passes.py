@@ -1,0 +1,77 @@
+"""Log Z over passes: the flows of a finished run beside plain SMC on longer ladders.
+
+    annealax run lgcp --set grid=40 --out runs/lgcp40
+    python benchmarks/passes.py runs/lgcp40 --smc 10,30,100 --passes 10 --out t.json
+
+Rows that the output file already has are not computed again.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import jax
+import jax.random as jr
+import numpy as np
+
+from annealax.experiments._folder import read_run
+from annealax.experiments.run import METHODS
+
+
+def measure(sampler, flows, num_passes):
+    jax.block_until_ready(sampler.run(jr.key(0), flows))
+    rows = []
+    for i in range(num_passes):
+        began = time.perf_counter()
+        result = jax.block_until_ready(sampler.run(jr.key(1000 + i), flows))
+        seconds = time.perf_counter() - began
+        rows.append(
+            [
+                float(result.log_normalizer),
+                float(result.log_normalizer_stderr),
+                float(result.ess) / sampler.num_particles,
+                seconds,
+            ]
+        )
+    return rows
+
+
+def line(name, rows):
+    log_z, stderr, ess, seconds = np.array(rows).T
+    return (
+        f"| {name} | {log_z.mean():.3f} | {log_z.std(ddof=1):.3f} | "
+        f"{np.sqrt(np.mean(stderr**2)):.3f} | {ess.mean():.0%} | "
+        f"{np.median(seconds):.2f} |"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, help="folder of a finished run")
+    parser.add_argument("--smc", default="10,30,100", help="numbers of transitions")
+    parser.add_argument("--passes", type=int, default=10)
+    parser.add_argument("--out", type=Path, default=Path("passes.json"))
+    arguments = parser.parse_args()
+    done = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+    run = read_run(arguments.run)
+    method = METHODS[run.method]
+    label = f"{method.label}, {run.settings.num_transitions}"
+    jobs = {label: lambda: (method.sampler(run.settings), run.flows)}
+    for text in filter(None, arguments.smc.split(",")):
+        count = int(text)
+        jobs[f"SMC, {count}"] = lambda count=count: (
+            run.settings.sampler(num_transitions=count),
+            None,
+        )
+    print("| sampler | log Z | spread | error bar of a pass | ESS | s a pass |")
+    print("|---|---|---|---|---|---|")
+    for name, make in jobs.items():
+        if name not in done:
+            done[name] = measure(*make(), arguments.passes)
+            arguments.out.write_text(json.dumps(done))
+        print(line(name, done[name]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
