@@ -142,24 +142,15 @@ def replenishment():
 
 
 def test_sample_replenishment(replenishment):
-    """Few particles, a flow with twice as many parameters as there are particles."""
-    for name, (trained, deployed) in replenishment.items():
-        print(
-            name,
-            "training Z/Z",
-            np.exp(trained).mean(),
-            "+-",
-            np.exp(trained).std() / np.sqrt(trained.size),
-            "log Z",
-            trained.mean(),
-            "deployed log Z",
-            deployed.mean(),
-            "rms",
-            np.sqrt(np.mean(deployed**2)),
-        )
+    """Few particles, and a flow with twice as many parameters.
+
+    If E[Z-hat] = Z then the mean of log Z-hat is below log Z, by Jensen's inequality.
+    That of simple AFT is above by many of its errors (false alarm of z > 6: 1e-9), and
+    on other particles its flows are the worst."""
     rms = {k: np.sqrt(np.mean(v[1] ** 2)) for k, v in replenishment.items()}
-    # Simple AFT thinks well of itself, and deployed on other particles does worse.
-    assert z_score(np.exp(replenishment["simple"][0]), 1.0) > 4
+    assert z_score(replenishment["simple"][0], 0.0) > 6
+    assert np.mean(replenishment["practical"][0]) < 0
+    assert np.mean(replenishment["craft"][0]) < 0
     assert rms["simple"] > 1.2 * rms["practical"] > 1.2 * 1.2 * rms["craft"]
 
 
