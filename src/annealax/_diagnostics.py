@@ -24,7 +24,7 @@ def split_rhat(trace: np.ndarray) -> np.ndarray:
         np.asarray(potential_scale_reduction(_normal_scores(each)))
         for each in (halves, folded)
     ]
-    return np.fmax(*values).reshape(trace.shape[2:])
+    return np.asarray(np.fmax(*values)).reshape(trace.shape[2:])
 
 
 def bulk_effective_sample_size(trace: np.ndarray) -> np.ndarray:

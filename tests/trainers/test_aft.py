@@ -142,25 +142,24 @@ def replenishment():
 
 
 def test_sample_replenishment(replenishment):
-    """Few particles, a flow with twice as many parameters as there are particles."""
-    for name, (trained, deployed) in replenishment.items():
-        print(
-            name,
-            "training Z/Z",
-            np.exp(trained).mean(),
-            "+-",
-            np.exp(trained).std() / np.sqrt(trained.size),
-            "log Z",
-            trained.mean(),
-            "deployed log Z",
-            deployed.mean(),
-            "rms",
-            np.sqrt(np.mean(deployed**2)),
-        )
-    rms = {k: np.sqrt(np.mean(v[1] ** 2)) for k, v in replenishment.items()}
-    # Simple AFT thinks well of itself, and deployed on other particles does worse.
-    assert z_score(np.exp(replenishment["simple"][0]), 1.0) > 4
-    assert rms["simple"] > 1.2 * rms["practical"] > 1.2 * 1.2 * rms["craft"]
+    """Few particles, and a flow with twice as many parameters.
+
+    If E[Z-hat] = Z then the mean of log Z-hat is below log Z, by Jensen's inequality.
+    That of simple AFT is above by many of its errors (false alarm of z > 6: 1e-9): its
+    particles no longer know. Practical AFT reports particles that no flow was fitted
+    to, and is honest. Its flows need not be better than those of simple AFT when both
+    have the same total to train on (measured here: deployed they are worse, having
+    seen half as many particles). CRAFT sees new particles in every pass.
+    """
+    reported = {k: np.sqrt(np.mean(v[0] ** 2)) for k, v in replenishment.items()}
+    deployed = {k: np.sqrt(np.mean(v[1] ** 2)) for k, v in replenishment.items()}
+    assert z_score(replenishment["simple"][0], 0.0) > 6
+    assert np.mean(replenishment["practical"][0]) < 0
+    assert np.mean(replenishment["craft"][0]) < 0
+    assert reported["simple"] > 1.5 * reported["practical"]
+    assert reported["practical"] > 3 * reported["craft"]
+    # The flows on particles that none of them has seen.
+    assert min(deployed["simple"], deployed["practical"]) > 3 * deployed["craft"]
 
 
 def test_unknown_gradient_names_the_valid_ones(untyped):
