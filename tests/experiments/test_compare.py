@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import annealax as ax
 from annealax.experiments import compare
-from annealax.experiments.cli import app
+from annealax.experiments.cli import _assignments_of, app
 from annealax.experiments.problems import EXPERIMENTS
 from annealax.experiments.run import METHODS
 
@@ -104,3 +104,9 @@ def test_an_unknown_problem():
 def test_a_budget_must_make_sense():
     with pytest.raises(ax.InvalidInputError, match="positive"):
         compare.Budget(float("inf"), "seconds")
+
+
+def test_a_setting_of_one_problem_only():
+    names, given = ["a", "b"], ["x=1", "a:y=2", "b:y=3", "c:z=4"]
+    assert _assignments_of("a", names, given) == ["x=1", "y=2", "c:z=4"]
+    assert _assignments_of("b", names, given) == ["x=1", "y=3", "c:z=4"]

@@ -1,7 +1,7 @@
 """The command `annealax`."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -203,7 +203,11 @@ def compare_methods(
     repeats: Annotated[int, typer.Option(help="Repeats, all afresh.", min=1)] = 3,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting."),
+        typer.Option(
+            "--set",
+            metavar="[NAME:]KEY=VALUE",
+            help="Change a setting, of all problems or of the one named.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed.", min=0)] = 0,
     out: Annotated[
@@ -222,7 +226,9 @@ def compare_methods(
             console.print(text, style="dim", highlight=False)
 
     overrides = {
-        name: parse_overrides(find_experiment(name), assignments or ())
+        name: parse_overrides(
+            find_experiment(name), _assignments_of(name, names, assignments or ())
+        )
         for name in names
     }
     jobs = {name: find_experiment(name)(**overrides[name]) for name in names}
@@ -254,6 +260,20 @@ def compare_methods(
                 highlight=False,
                 soft_wrap=True,
             )
+
+
+def _assignments_of(
+    name: str, names: Sequence[str], assignments: Sequence[str]
+) -> list[str]:
+    """Those for all problems, and those that begin with the name of this one."""
+    found = []
+    for text in assignments:
+        prefix, colon, rest = text.partition(":")
+        if not colon or prefix not in names:
+            found.append(text)
+        elif prefix == name:
+            found.append(rest)
+    return found
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}

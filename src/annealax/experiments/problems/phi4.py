@@ -20,7 +20,8 @@ class Phi4(Settings):
     """phi^4 theory on a 14 x 14 lattice, with the settings of the paper.
 
     Ten evenly spaced transitions from a standard normal, ten HMC steps of ten
-    leapfrogs at each, two checkerboard coupling layers. `phi4-tuned` does better.
+    leapfrogs at each, two checkerboard coupling layers. After 300 steps log Z spreads
+    by 0.29 and the susceptibility by 0.59 from pass to pass. `phi4-tuned` does better.
     """
 
     lattice: Annotated[
@@ -119,7 +120,8 @@ class Phi4Tuned(Phi4):
 
     A narrower start, a ladder on which every transition is about equally hard (found
     from the KL divergence of each transition after a first training), and flows that
-    move plane waves and the magnetisation as well as sites.
+    move plane waves and the magnetisation as well as sites. log Z spreads by 0.12 and
+    the susceptibility by 0.34, near that of 2000 independent fields (0.30).
     """
 
     initial_scale: float = 0.6
