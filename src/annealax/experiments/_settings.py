@@ -190,11 +190,19 @@ class Settings(ABC):
         """
         count = self.num_transitions if num_transitions is None else num_transitions
         return Sampler(
-            GeometricPath(_initial(self), self.target(), self.betas(count)),
+            GeometricPath(self.initial(), self.target(), self.betas(count)),
             self.kernel(),
             resampler or ESSResampling(self.resample_threshold, self.resample_scheme),
             num_particles=self.num_particles,
         )
+
+    def initial(self) -> Normal:
+        """Where passes start."""
+        # Settings that the pilot does not see must not make it run again.
+        same = dataclasses.replace(
+            self, num_transitions=1, num_train_steps=0, num_repeats=1
+        )
+        return _initial(same)
 
     def betas(self, num_transitions: int) -> Array:
         """Inverse temperatures of a ladder with so many transitions."""
