@@ -40,8 +40,8 @@ _MAX_TRANSITIONS = 20_000
 _MAX_STEPS = 10**6
 _NUM_CHAINS = 32
 _TRIAL_STEPS = 4
-_TRIAL_CALLS = 4
-_TRIAL_ITERATIONS = (10, 60)
+_TRIAL_CALLS = 3
+_TRIAL_ITERATIONS = (3, 12)
 _TRIAL_DRAWS = 150
 DIRECT: Mapping[str, Literal["hmc", "nuts"]] = {"hmc": "hmc", "nuts": "nuts"}
 """Methods that run on the target itself, without annealing."""
