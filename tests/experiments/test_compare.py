@@ -61,6 +61,9 @@ def test_a_budget_in_time(tmp_path):
     for text in ("CRAFT", "SMC", "HMC", "exact", "R-hat", "0.4 s"):
         assert text in result.output
     assert (folder / "compare.png").read_bytes().startswith(b"\x89PNG")
+    with np.load(folder / "compare.npz", allow_pickle=False) as curves:
+        assert curves["craft_1"].shape[1] == 3
+        assert curves["hmc_0"].shape == (0, 3)
     content = json.loads((folder / "compare.json").read_text())
     assert content["log_normalizer_true"] == pytest.approx(1.0)
     assert [row["method"] for row in content["rows"]] == methods.split(",")

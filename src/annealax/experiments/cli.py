@@ -252,11 +252,12 @@ def compare_methods(
                 name, seed, limit, settings.target().log_normalizer, tuple(rows)
             )
             folder.write_json("compare.json", compare_report.as_json(outcome))
+            folder.write_arrays("compare.npz", compare_report.as_arrays(outcome))
             figure = functools.partial(compare_report.draw, outcome)
             pictures.draw_figures(folder, {"compare.png": figure})
             compare_report.show(console, outcome)
             console.print(
-                f"Files in {folder.path}: compare.json, compare.png",
+                f"Files in {folder.path}: compare.json, compare.npz, compare.png",
                 highlight=False,
                 soft_wrap=True,
             )

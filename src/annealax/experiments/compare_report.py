@@ -73,7 +73,7 @@ def remarks(rows: Sequence[Row]) -> Iterator[str]:
         if row.name in DIRECT:
             worst = max(a.rhat for a in row.attempts if a.rhat is not None)
             verdict = (
-                "its chains disagree: they do not move between modes"
+                "its chains disagree, they have not mixed"
                 if worst > 1.05
                 else "its chains agree"
             )
@@ -117,6 +117,15 @@ def as_json(outcome: Comparison) -> dict[str, Any]:
     }
 
 
+def as_arrays(outcome: Comparison) -> dict[str, np.ndarray]:
+    """The curve of every repeat: seconds, evaluations, log Z."""
+    return {
+        f"{row.name}_{index}": attempt.curve
+        for row in outcome.rows
+        for index, attempt in enumerate(row.attempts)
+    }
+
+
 def _optional(value: float | None) -> float | None:
     return None if value is None else json_number(value)
 
@@ -132,8 +141,12 @@ def draw(outcome: Comparison) -> Figure:
         color = _COLORS[index % len(_COLORS)]
         for repeat, attempt in enumerate(row.attempts):
             label = row.label if repeat == 0 else None
-            x, y = attempt.curve[:, column], attempt.curve[:, 2]
-            for axis in axes:
+            # Single training passes would hide everything in the magnified panel.
+            deployed = attempt.curve[:, 0] > attempt.training_seconds
+            for axis, curve in zip(
+                axes, (attempt.curve, attempt.curve[deployed]), strict=True
+            ):
+                x, y = curve[:, column], curve[:, 2]
                 axis.plot(x, y, color=color, lw=1.0, alpha=0.65, label=label)
                 axis.plot(x[-1], y[-1], "o", color=color, ms=4)
     for axis, limits in zip(axes, _limits(shown, truth), strict=True):
@@ -141,7 +154,7 @@ def draw(outcome: Comparison) -> Figure:
             axis.axhline(truth, color=INK, lw=1.2, ls="--", label="exact")
         axis.set(xlabel=f"{unit} spent, training included", ylim=limits)
     axes[0].set_ylabel("log Z")
-    axes[1].set_title("magnified")
+    axes[1].set_title("magnified, passes after training")
     axes[1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.suptitle(
         f"{outcome.name}: {budget_text(budget)} for each method; dots: final estimates",
