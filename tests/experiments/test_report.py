@@ -12,6 +12,8 @@ from scipy import stats
 
 import annealax as ax
 from annealax.experiments import pictures, report
+from annealax.experiments._numbers import count_text
+from annealax.experiments._style import spaced
 from annealax.experiments.evaluate import Evaluation
 from annealax.experiments.problems.bimodal import Bimodal
 from annealax.experiments.run import Outcome
@@ -119,7 +121,7 @@ def test_a_single_pass_has_no_spread():
     ("number", "shown"), [(12.0, "12"), (84e3, "84k"), (2e6, "2M")]
 )
 def test_counts(number, shown):
-    assert report._count(number) == shown
+    assert count_text(number) == shown
 
 
 def test_contours_and_windows():
@@ -133,6 +135,6 @@ def test_contours_and_windows():
 
 
 def test_panels_are_spread_over_the_ladder():
-    assert pictures._spaced(2, 5) == [0, 1, 2]
-    assert pictures._spaced(16, 5) == [0, 4, 8, 12, 16]
-    assert pictures._spaced(1, 5) == [0, 1]
+    assert spaced(2, 5) == [0, 1, 2]
+    assert spaced(16, 5) == [0, 4, 8, 12, 16]
+    assert spaced(1, 5) == [0, 1]
