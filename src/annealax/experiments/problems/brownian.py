@@ -8,14 +8,20 @@ from annealax.experiments._settings import PosteriorSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Brownian(PosteriorSettings):
-    """Brownian motion with missing observations, 32 dimensions."""
+    """Brownian motion with missing observations, 32 dimensions.
 
-    num_transitions: int = 24
+    Plain SMC on this ladder: log Z 1.167 with a spread of 0.023 over six passes (exact:
+    1.188). The start that the pilot places decides: from a standard normal it was off
+    by 1 with 120 transitions.
+    """
+
+    num_transitions: int = 64
     ladder_power: float = 1.5
     pilot_transitions: int = 60
-    step_size_betas: tuple[float, ...] = (0.0, 0.3, 1.0)
-    step_sizes: tuple[float, ...] = (0.06, 0.05, 0.04)
-    num_train_steps: int = 200
+    step_size_betas: tuple[float, ...] = (0.0, 0.1, 1.0)
+    step_sizes: tuple[float, ...] = (0.06, 0.03, 0.02)
+    num_hmc_steps: int = 4
+    num_train_steps: int = 60
 
     def target(self) -> targets.BrownianMotion:
         """The posterior; log Z by quadrature."""

