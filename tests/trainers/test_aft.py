@@ -129,7 +129,7 @@ def replenishment():
         result = base.run(key_test, eqx.combine(arrays, static).flows)
         return log_z[-1], result.log_normalizer
 
-    keys = jr.split(jr.key(5), num_runs)
+    keys = jr.split(jr.key(2026), num_runs)
     return {
         name: [
             np.asarray(each, np.float64) - LOG_NORMALIZER
