@@ -1,9 +1,11 @@
-"""How all pictures look."""
+"""How all pictures and tables look."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from rich import box
+from rich.table import Table
 
 INK, BLUE, ORANGE = "#22262e", "#1f5fa8", "#d1561a"
 STYLE: dict[Any, Any] = {
@@ -29,3 +31,15 @@ def beta_title(beta: float) -> str:
     """Title of a panel at one temperature."""
     ends: Mapping[float, str] = {0.0: ", start", 1.0: ", target"}
     return rf"$\beta = {beta:.3g}$" + ends.get(beta, "")
+
+
+def new_table(title: str) -> Table:
+    """An empty table that fits a terminal and a plain file."""
+    return Table(
+        title=title,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+        collapse_padding=True,
+    )

@@ -6,19 +6,15 @@ from typing import Any
 
 import jax.random as jr
 import numpy as np
-from flowjax.bijections import AbstractBijection
-from jaxtyping import Array
 from matplotlib.figure import Figure
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from annealax import observables
 from annealax._pimh import Chain, pimh
 from annealax._sampler import Sampler
 from annealax.experiments import lattice_pictures
 from annealax.experiments._folder import RunFolder
-from annealax.experiments._style import BLUE, ORANGE
+from annealax.experiments._style import BLUE, ORANGE, new_table
 from annealax.experiments.run import METHODS, FinishedRun
 
 
@@ -67,36 +63,23 @@ def run_chains(
     sampler = METHODS[run.method].sampler(settings)
     chain = pimh(
         jr.key(seed),
-        _Propose(sampler, flows),
+        lambda key: sampler.run(key, flows),
         num_steps=num_steps,
         num_chains=num_chains,
-        observables=dict(settings.target().observables) or {"x": lambda x: x},
+        observables=dict(settings.target().observables) or None,
         configurations=True,
         progress=progress,
     )
     return ChainRun(run, sampler, chain)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Propose:
-    sampler: Sampler
-    flows: AbstractBijection | None
-
-    def __call__(self, key: Array):
-        return self.sampler.run(key, self.flows)
-
-
 def show(console: Console, chains: ChainRun) -> None:
     """Print the expectations with their error bars, and how the chain went."""
     chain = chains.chain
-    view = Table(
-        title=f"{chains.run.name}: {chains.label}, "
+    view = new_table(
+        f"{chains.run.name}: {chains.label}, "
         f"{chain.accepted.shape[0]} x {chain.accepted.shape[1]} iterations of "
-        f"{chains.sampler.num_particles} particles",
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
+        f"{chains.sampler.num_particles} particles"
     )
     view.add_column("expectation of")
     for header in ("mean", "standard error", "autocorrelation time"):

@@ -15,6 +15,7 @@ import annealax
 from annealax import vae
 from annealax._errors import AnnealaxError, InvalidInputError
 from annealax.experiments import chains, compare, compare_report, pictures, report
+from annealax.experiments._budget import parse_budget
 from annealax.experiments._compilation import reuse_compiled_programs
 from annealax.experiments._fields import fields_of, format_value, parse_overrides
 from annealax.experiments._folder import (
@@ -219,7 +220,7 @@ def compare_methods(
 ) -> None:
     """Compare methods with the same budget of time or gradient evaluations."""
     console = _console()
-    chosen, limit = compare.find_methods(methods), _budget(budget, evaluations)
+    chosen, limit = compare.find_methods(methods), parse_budget(budget, evaluations)
 
     def say(text: str) -> None:
         if not quiet:
@@ -275,25 +276,6 @@ def _assignments_of(
         elif prefix == name:
             found.append(rest)
     return found
-
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def _budget(text: str | None, evaluations: float | None) -> compare.Budget:
-    if text is not None and evaluations is not None:
-        raise InvalidInputError("give --budget or --evaluations, not both.")
-    if evaluations is not None:
-        return compare.Budget(evaluations, "evaluations")
-    text = (text or "20s").strip()
-    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
-    try:
-        seconds = float(number) * _UNITS[unit]
-    except ValueError:
-        raise InvalidInputError(
-            f"a budget is a time such as 60s, 2m or 1h; got {text!r}."
-        ) from None
-    return compare.Budget(seconds, "seconds")
 
 
 @app.command("pimh")

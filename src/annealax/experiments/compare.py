@@ -14,19 +14,26 @@ Several passes are pooled by averaging Z. Finding out how fast a method is, is f
 """
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import jax.random as jr
 import numpy as np
-from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
 from annealax._errors import InvalidInputError
-from annealax._fit import Fit, Snapshot, fit
-from annealax._mcmc import MarkovChains, mcmc
+from annealax._fit import Snapshot
+from annealax.experiments._attempt import (
+    NUM_CHAINS,
+    Attempt,
+    count_evaluations,
+    run_chains,
+    sample_chains,
+    train,
+    train_and_deploy,
+)
+from annealax.experiments._budget import Budget
 from annealax.experiments._names import unknown_name
 from annealax.experiments._settings import Settings
 from annealax.experiments.evaluate import compile_pass
@@ -35,65 +42,14 @@ from annealax.experiments.run import METHODS, Method
 TRAINING_SHARE = 0.75
 WARMUP_SHARE = 1 / 3
 _SMC_PASSES = 10
-_MAX_PASSES = 1000
 _MAX_TRANSITIONS = 20_000
 _MAX_STEPS = 10**6
-_NUM_CHAINS = 32
 _TRIAL_STEPS = 4
 _TRIAL_CALLS = 3
 _TRIAL_ITERATIONS = (3, 12)
 _TRIAL_DRAWS = 150
 DIRECT: Mapping[str, Literal["hmc", "nuts"]] = {"hmc": "hmc", "nuts": "nuts"}
 """Methods that run on the target itself, without annealing."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Budget:
-    """What every method may spend.
-
-    Attributes:
-        amount: How much.
-        unit: Of what.
-    """
-
-    amount: float
-    unit: Literal["seconds", "evaluations"]
-
-    def __post_init__(self) -> None:
-        """Validate."""
-        if not (math.isfinite(self.amount) and self.amount > 0):
-            raise InvalidInputError(
-                f"a budget must be a positive number of {self.unit}; got {self.amount}."
-            )
-
-
-@dataclasses.dataclass(frozen=True)
-class Attempt:
-    """One repeat of one method.
-
-    Attributes:
-        log_normalizer: Pooled estimate of log Z; None for direct MCMC.
-        ess: Mean effective sample size of a pass, as a share of its particles; for
-            direct MCMC the lowest bulk effective sample size as a share of its draws.
-        rhat: The largest R-hat of direct MCMC.
-        evaluations: Gradient evaluations, training included.
-        training_seconds: Time of training or warm-up.
-        seconds: Time in all, compilation apart.
-        compile_seconds: Time to compile.
-        memory: Bytes that the largest program needs.
-        curve: Rows of (seconds, evaluations, log Z so far): of each training pass,
-            then of all deployment passes up to here.
-    """
-
-    log_normalizer: float | None
-    ess: float
-    rhat: float | None
-    evaluations: float
-    training_seconds: float
-    seconds: float
-    compile_seconds: float
-    memory: int
-    curve: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,8 +146,8 @@ def _compare_one(name, settings, budget, num_repeats, seed, say) -> Row:
     if name in DIRECT:
         say(f"{name.upper()}: measuring its speed")
         lengths = _plan_chains(trial_key, settings, DIRECT[name], budget)
-        what = f"{_NUM_CHAINS} chains, {lengths[0]} + {lengths[1]} steps"
-        attempts = [_run_chains(key, settings, DIRECT[name], lengths) for key in keys]
+        what = f"{NUM_CHAINS} chains, {lengths[0]} + {lengths[1]} steps"
+        attempts = [run_chains(key, settings, DIRECT[name], lengths) for key in keys]
         return Row(name, name.upper(), what, tuple(attempts))
     method = METHODS[name]
     say(f"{method.label}: measuring its speed")
@@ -203,7 +159,7 @@ def _compare_one(name, settings, budget, num_repeats, seed, say) -> Row:
         unit = "updates each" if method.num_fit_steps(planned) == 1 else "steps"
         what = f"{planned.num_train_steps} {unit}"
     say(f"{method.label}: {what}")
-    attempts = [_train_and_deploy(key, method, planned, budget) for key in keys]
+    attempts = [train_and_deploy(key, method, planned, budget) for key in keys]
     return Row(name, method.label, what, tuple(attempts))
 
 
@@ -222,7 +178,7 @@ def _plan_training(
             times.append(snapshot.seconds)
 
         size = min(_TRIAL_STEPS, method.num_fit_steps(changed))
-        trained = _train(
+        trained = train(
             key,
             method,
             changed,
@@ -231,7 +187,7 @@ def _plan_training(
             callback=note,
         )
         if budget.unit == "evaluations":
-            return _evaluations(trained) / (_TRIAL_CALLS * size)
+            return count_evaluations(trained) / (_TRIAL_CALLS * size)
         return float(np.diff(times).min()) / size
 
     if method.num_fit_steps(settings) == 1:  # one pass: the updates within it count
@@ -266,125 +222,8 @@ def _plan_chains(
     key: PRNGKeyArray, settings: Settings, kind: Any, budget: Budget
 ) -> tuple[int, int]:
     """Steps of warm-up and steps after it."""
-    trial = _chains(key, settings, kind, _TRIAL_DRAWS, _TRIAL_DRAWS)
+    trial = sample_chains(key, settings, kind, _TRIAL_DRAWS, _TRIAL_DRAWS)
     spent = {"seconds": trial.seconds, "evaluations": trial.num_evaluations}
     total = budget.amount * 2 * _TRIAL_DRAWS / spent[budget.unit]
     warmup = int(np.clip(WARMUP_SHARE * total, 20, _MAX_STEPS))
     return warmup, int(np.clip(total - warmup, 4, _MAX_STEPS))
-
-
-def _train(
-    key: PRNGKeyArray,
-    method: Method,
-    settings: Settings,
-    *,
-    num_steps: int | None = None,
-    **options: Any,
-) -> Fit:
-    assert method.trainer is not None
-    key_flow, key_fit = jr.split(key)
-    return fit(
-        key_fit,
-        method.trainer(settings),
-        settings.flow(key_flow),
-        num_steps=method.num_fit_steps(settings) if num_steps is None else num_steps,
-        **options,
-    )
-
-
-def _evaluations(trained: Fit) -> float:
-    return float(np.asarray(trained.history.steps.num_evaluations, np.float64).sum())
-
-
-def _train_and_deploy(
-    key: PRNGKeyArray, method: Method, settings: Settings, budget: Budget
-) -> Attempt:
-    key_train, key_deploy = jr.split(key)
-    curve: list[tuple[float, float, float]] = []
-    flows: AbstractBijection | None = None
-    seconds = evaluations = compile_seconds = 0.0
-    memory = 0
-    if method.trainer is not None:
-        trained = _train(key_train, method, settings)
-        flows, history = trained.flows, trained.history
-        costs = np.asarray(history.steps.num_evaluations, np.float64).sum(axis=1)
-        times = np.linspace(0, trained.seconds, len(costs) + 1)[1:]
-        passes = np.asarray(history.log_normalizer, np.float64)
-        curve += list(zip(times, np.cumsum(costs), passes, strict=True))
-        seconds, evaluations = trained.seconds, float(costs.sum())
-        compile_seconds, memory = trained.compile_seconds, trained.memory
-    training_seconds = seconds
-    compiled = compile_pass(method.sampler(settings), flows)
-    compiled.run(key_deploy)  # the first call is slower than the others
-    estimates: list[float] = []
-    ess: list[float] = []
-    for index in range(_MAX_PASSES):
-        spent = {"seconds": seconds, "evaluations": evaluations}[budget.unit]
-        if index > 0 and spent + _pass_cost(spent, curve, budget) > budget.amount:
-            break
-        began = time.perf_counter()
-        result = compiled.run(jr.fold_in(key_deploy, index))
-        seconds += time.perf_counter() - began
-        evaluations += float(result.num_evaluations)
-        estimates.append(float(result.log_normalizer))
-        ess.append(float(result.ess) / settings.num_particles)
-        curve.append((seconds, evaluations, _pool(estimates)))
-    return Attempt(
-        log_normalizer=_pool(estimates),
-        ess=float(np.mean(ess)),
-        rhat=None,
-        evaluations=evaluations,
-        training_seconds=training_seconds,
-        seconds=seconds,
-        compile_seconds=compile_seconds + compiled.compile_seconds,
-        memory=max(memory, compiled.memory),
-        curve=np.array(curve),
-    )
-
-
-def _pass_cost(spent: float, curve: list, budget: Budget) -> float:
-    """Half of what the last pass cost: to stop as near to the budget as can be."""
-    column = 0 if budget.unit == "seconds" else 1
-    before = curve[-2][column] if len(curve) > 1 else 0.0
-    return 0.5 * (spent - before)
-
-
-def _pool(log_normalizers: list[float]) -> float:
-    """Logarithm of the average of Z."""
-    values = np.array(log_normalizers)
-    top = values.max()
-    return float(top + np.log(np.mean(np.exp(values - top))))
-
-
-def _chains(
-    key: PRNGKeyArray, settings: Settings, kind: Any, warmup: int, draws: int
-) -> MarkovChains:
-    return mcmc(
-        key,
-        settings.sampler().path,
-        method=kind,
-        num_chains=_NUM_CHAINS,
-        num_warmup=warmup,
-        num_samples=draws,
-        num_leapfrog=settings.num_leapfrog,
-        observables=dict(settings.target().observables) or None,
-    )
-
-
-def _run_chains(
-    key: PRNGKeyArray, settings: Settings, kind: Any, lengths: tuple[int, int]
-) -> Attempt:
-    chains = _chains(key, settings, kind, *lengths)
-    share = chains.num_warmup_evaluations / chains.num_evaluations
-    lowest = min(float(np.min(value)) for value in chains.ess.values())
-    return Attempt(
-        log_normalizer=None,
-        ess=lowest / (_NUM_CHAINS * lengths[1]),
-        rhat=max(float(np.max(value)) for value in chains.rhat.values()),
-        evaluations=chains.num_evaluations,
-        training_seconds=share * chains.seconds,
-        seconds=chains.seconds,
-        compile_seconds=chains.compile_seconds,
-        memory=chains.memory,
-        curve=np.zeros((0, 3)),
-    )

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from annealax.experiments._budget import Budget
 from annealax.experiments._numbers import count_text, duration_text, json_number
-from annealax.experiments._style import INK
-from annealax.experiments.compare import DIRECT, Budget, Comparison, Row
+from annealax.experiments._style import INK, new_table
+from annealax.experiments.compare import DIRECT, Comparison, Row
 
 _COLORS = ("#1f5fa8", "#d1561a", "#2e8b57", "#8a4fae", "#b8860b", "#c2185b", "#5b616d")
 
@@ -27,14 +27,9 @@ def show(console: Console, outcome: Comparison) -> None:
 def table(outcome: Comparison) -> Table:
     """One row per method."""
     repeats = len(outcome.rows[0].attempts)
-    view = Table(
-        title=f"{outcome.name}: {repeats} repeats of {budget_text(outcome.budget)} "
-        "for each method",
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-        collapse_padding=True,
+    view = new_table(
+        f"{outcome.name}: {repeats} repeats of {budget_text(outcome.budget)} "
+        "for each method"
     )
     view.add_column("")
     headers = ["log Z", "spread", "ESS", "evals", "training", "in all", "compile", "MB"]

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterator
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from annealax.experiments._numbers import count_text, duration_text
+from annealax.experiments._style import new_table
 from annealax.experiments.evaluate import Evaluation
 from annealax.experiments.run import Outcome
 
@@ -23,14 +23,9 @@ def show(console: Console, outcome: Outcome) -> None:
 
 def table(outcome: Outcome) -> Table:
     """One row per method, the exact log Z first where it is known."""
-    view = Table(
-        title=f"{outcome.name}, seed {outcome.seed}, "
-        f"{outcome.settings.num_particles} particles",
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-        collapse_padding=True,
+    view = new_table(
+        f"{outcome.name}, seed {outcome.seed}, "
+        f"{outcome.settings.num_particles} particles"
     )
     view.add_column("")
     for header in (

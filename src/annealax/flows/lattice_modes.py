@@ -68,9 +68,7 @@ def lattice_modes(
     )
 
 
-def lattice_sites(
-    key: PRNGKeyArray | None, shape: tuple[int, int] | tuple[int, ...]
-) -> "LatticeSites":
+def lattice_sites(key: PRNGKeyArray | None, shape: tuple[int, ...]) -> "LatticeSites":
     """Apply one odd map, with its tails, to all sites; starts as the identity.
 
     Args:

@@ -1,6 +1,6 @@
 """Kernels made of kernels, and the kernel that does nothing."""
 
-from typing import Literal
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -30,24 +30,24 @@ class Composition(AbstractKernel):
 
     def move(self, key, point, log_density, beta):
         """Apply them in the order given."""
-        return self._in_turn("move", key, point, log_density, beta)
+        moves = [kernel.move for kernel in self.kernels]
+        return _in_turn(moves, key, point, log_density, beta)
 
     def move_all(self, key, points, log_density, beta):
         """Apply them in the order given."""
-        return self._in_turn("move_all", key, points, log_density, beta)
+        moves = [kernel.move_all for kernel in self.kernels]
+        return _in_turn(moves, key, points, log_density, beta)
 
-    def _in_turn(self, how: Literal["move", "move_all"], key, point, log_density, beta):
-        infos = []
-        for kernel, subkey in zip(
-            self.kernels, jr.split(key, len(self.kernels)), strict=True
-        ):
-            move = kernel.move if how == "move" else kernel.move_all
-            point, info = move(subkey, point, log_density, beta)
-            infos.append(info)
-        acceptance = jnp.mean(jnp.stack([info.acceptance_rate for info in infos]), 0)
-        evaluations = jnp.sum(jnp.stack([info.num_evaluations for info in infos]), 0)
-        choices = jnp.sum(jnp.stack([info.log_probability for info in infos]), 0)
-        return point, KernelInfo(acceptance, evaluations, choices)
+
+def _in_turn(moves: Sequence[Callable], key, point, log_density, beta):
+    infos = []
+    for move, subkey in zip(moves, jr.split(key, len(moves)), strict=True):
+        point, info = move(subkey, point, log_density, beta)
+        infos.append(info)
+    acceptance = jnp.mean(jnp.stack([info.acceptance_rate for info in infos]), 0)
+    evaluations = jnp.sum(jnp.stack([info.num_evaluations for info in infos]), 0)
+    choices = jnp.sum(jnp.stack([info.log_probability for info in infos]), 0)
+    return point, KernelInfo(acceptance, evaluations, choices)
 
 
 class NoMove(AbstractKernel):

@@ -1,0 +1,167 @@
+"""One attempt of one method: train, deploy, and count what it took."""
+
+import dataclasses
+import time
+from typing import Any
+
+import jax.random as jr
+import numpy as np
+from flowjax.bijections import AbstractBijection
+from jaxtyping import PRNGKeyArray
+
+from annealax._fit import Fit, fit
+from annealax._mcmc import MarkovChains, mcmc
+from annealax.experiments._budget import Budget
+from annealax.experiments._settings import Settings
+from annealax.experiments.evaluate import compile_pass
+from annealax.experiments.run import Method
+
+NUM_CHAINS = 32
+_MAX_PASSES = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """One repeat of one method.
+
+    Attributes:
+        log_normalizer: Pooled estimate of log Z; None for direct MCMC.
+        ess: Mean effective sample size of a pass, as a share of its particles; for
+            direct MCMC the lowest bulk effective sample size as a share of its draws.
+        rhat: The largest R-hat of direct MCMC.
+        evaluations: Gradient evaluations, training included.
+        training_seconds: Time of training or warm-up.
+        seconds: Time in all, compilation apart.
+        compile_seconds: Time to compile.
+        memory: Bytes that the largest program needs.
+        curve: Rows of (seconds, evaluations, log Z so far): of each training pass,
+            then of all deployment passes up to here.
+    """
+
+    log_normalizer: float | None
+    ess: float
+    rhat: float | None
+    evaluations: float
+    training_seconds: float
+    seconds: float
+    compile_seconds: float
+    memory: int
+    curve: np.ndarray
+
+
+def train(
+    key: PRNGKeyArray,
+    method: Method,
+    settings: Settings,
+    *,
+    num_steps: int | None = None,
+    **options: Any,
+) -> Fit:
+    """Train the flows of a method; `options` are those of `fit`."""
+    assert method.trainer is not None
+    key_flow, key_fit = jr.split(key)
+    return fit(
+        key_fit,
+        method.trainer(settings),
+        settings.flow(key_flow),
+        num_steps=method.num_fit_steps(settings) if num_steps is None else num_steps,
+        **options,
+    )
+
+
+def count_evaluations(trained: Fit) -> float:
+    """Evaluations of a training."""
+    return float(np.asarray(trained.history.steps.num_evaluations, np.float64).sum())
+
+
+def train_and_deploy(
+    key: PRNGKeyArray, method: Method, settings: Settings, budget: Budget
+) -> Attempt:
+    """Train if the method does, then make passes until the budget is spent."""
+    key_train, key_deploy = jr.split(key)
+    curve: list[tuple[float, float, float]] = []
+    flows: AbstractBijection | None = None
+    seconds = evaluations = compile_seconds = 0.0
+    memory = 0
+    if method.trainer is not None:
+        trained = train(key_train, method, settings)
+        flows, history = trained.flows, trained.history
+        costs = np.asarray(history.steps.num_evaluations, np.float64).sum(axis=1)
+        times = np.linspace(0, trained.seconds, len(costs) + 1)[1:]
+        passes = np.asarray(history.log_normalizer, np.float64)
+        curve += list(zip(times, np.cumsum(costs), passes, strict=True))
+        seconds, evaluations = trained.seconds, float(costs.sum())
+        compile_seconds, memory = trained.compile_seconds, trained.memory
+    training_seconds = seconds
+    compiled = compile_pass(method.sampler(settings), flows)
+    compiled.run(key_deploy)  # the first call is slower than the others
+    estimates: list[float] = []
+    ess: list[float] = []
+    before = 0.0
+    for index in range(_MAX_PASSES):
+        spent = {"seconds": seconds, "evaluations": evaluations}[budget.unit]
+        # Half a pass too much or too little: as near to the budget as can be.
+        if index > 0 and spent + 0.5 * (spent - before) > budget.amount:
+            break
+        before = spent
+        began = time.perf_counter()
+        result = compiled.run(jr.fold_in(key_deploy, index))
+        seconds += time.perf_counter() - began
+        evaluations += float(result.num_evaluations)
+        estimates.append(float(result.log_normalizer))
+        ess.append(float(result.ess) / settings.num_particles)
+        curve.append((seconds, evaluations, pool(estimates)))
+    return Attempt(
+        log_normalizer=pool(estimates),
+        ess=float(np.mean(ess)),
+        rhat=None,
+        evaluations=evaluations,
+        training_seconds=training_seconds,
+        seconds=seconds,
+        compile_seconds=compile_seconds + compiled.compile_seconds,
+        memory=max(memory, compiled.memory),
+        curve=np.array(curve),
+    )
+
+
+def pool(log_normalizers: list[float]) -> float:
+    """Logarithm of the average of Z."""
+    values = np.array(log_normalizers)
+    top = values.max()
+    return float(top + np.log(np.mean(np.exp(values - top))))
+
+
+def sample_chains(
+    key: PRNGKeyArray, settings: Settings, kind: Any, warmup: int, draws: int
+) -> MarkovChains:
+    """Direct MCMC on the target."""
+    return mcmc(
+        key,
+        settings.sampler().path,
+        method=kind,
+        num_chains=NUM_CHAINS,
+        num_warmup=warmup,
+        num_samples=draws,
+        num_leapfrog=settings.num_leapfrog,
+        observables=dict(settings.target().observables) or None,
+    )
+
+
+def run_chains(
+    key: PRNGKeyArray, settings: Settings, kind: Any, lengths: tuple[int, int]
+) -> Attempt:
+    """Direct MCMC as an attempt."""
+    chains = sample_chains(key, settings, kind, *lengths)
+    share = chains.num_warmup_evaluations / chains.num_evaluations
+    lowest = min(float(np.min(value)) for value in chains.ess.values())
+    return Attempt(
+        log_normalizer=None,
+        ess=lowest / (NUM_CHAINS * lengths[1]),
+        rhat=max(float(np.max(value)) for value in chains.rhat.values()),
+        evaluations=chains.num_evaluations,
+        training_seconds=share * chains.seconds,
+        seconds=chains.seconds,
+        compile_seconds=chains.compile_seconds,
+        memory=chains.memory,
+        curve=np.zeros((0, 3)),
+    )
