@@ -13,6 +13,8 @@ class Bimodal(VectorSettings):
     Five transitions and a small spline flow. Over six seeds, training included, log Z
     spread by 0.040 to 0.055 over 20 passes, with means from -0.006 to 0.013 (exact: 0);
     plain SMC spread by 0.17 with 5 transitions and 0.15 with 10 (30 passes each).
+    Since HMC became faster, seed 0 gives 0.063, and SMC of equal time (11 to 13
+    transitions) 0.10 to 0.13.
     Modes that are further apart, or fewer transitions on an even ladder, can make CRAFT
     lose the smaller mode without a warning from the weights.
     """
