@@ -15,7 +15,7 @@ import annealax
 from annealax import vae
 from annealax._errors import AnnealaxError, InvalidInputError
 from annealax.experiments import chains, compare, compare_report, pictures, report
-from annealax.experiments._budget import parse_budget
+from annealax._budget import parse_budget
 from annealax.experiments._compilation import reuse_compiled_programs
 from annealax.experiments._fields import fields_of, format_value, parse_overrides
 from annealax.experiments._folder import (

@@ -33,7 +33,7 @@ from annealax.experiments._attempt import (
     train,
     train_and_deploy,
 )
-from annealax.experiments._budget import Budget
+from annealax._budget import Budget
 from annealax.experiments._names import unknown_name
 from annealax.experiments._settings import Settings
 from annealax.experiments.evaluate import compile_pass

@@ -1,0 +1,1 @@
+"""The automatic mode: a log density in, samples and log Z out."""

@@ -1,0 +1,245 @@
+"""What `annealax.sample` returns."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from annealax._result import StepInfo
+from annealax.auto._space import Space
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclasses.dataclass(frozen=True)
+class ModeTable:
+    """Peaks of the density among the draws.
+
+    Attributes:
+        points: Where they are, as unconstrained vectors; the heaviest first.
+        shares: Share of the draws nearest to each, per replicate.
+        weights: The same over all replicates.
+    """
+
+    points: np.ndarray
+    shares: np.ndarray
+    weights: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What a stage of the work cost.
+
+    Attributes:
+        name: Which one.
+        evaluations: Density evaluations, most of them with gradient.
+        seconds: Wall-clock time, compilation included.
+    """
+
+    name: str
+    evaluations: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """Weighted draws of a density and its normalising constant.
+
+    The draws of all replicates are pooled, each replicate with its own estimate of Z
+    as weight: so expectations are those of one large run.
+
+    Attributes:
+        vectors: Unconstrained draws of all replicates.
+        log_weights: Their normalised log weights.
+        replicate_log_normalizers: log Z of each replicate.
+        replicate_stderrs: Standard error of each from that replicate alone.
+        steps: Diagnostics: arrays of replicates by transitions.
+        betas: Temperatures.
+        step_sizes: Step sizes of HMC at each.
+        num_leapfrog: Leapfrog steps of a trajectory.
+        pareto_k: Shape of the tail of what initial draws contribute to Z; above 0.7
+            neither Z nor its error bar can be trusted.
+        modes: Peaks among the draws.
+        choices: What was decided, in words.
+        stages: What each stage cost.
+        space: Names, shapes and supports.
+        messages: Reasons for doubt, in words.
+    """
+
+    vectors: Float[Array, "draws size"]
+    log_weights: Float[Array, " draws"]
+    replicate_log_normalizers: np.ndarray
+    replicate_stderrs: np.ndarray
+    steps: StepInfo
+    betas: np.ndarray
+    step_sizes: np.ndarray
+    num_leapfrog: int
+    pareto_k: float
+    modes: ModeTable
+    choices: Mapping[str, str]
+    stages: tuple[Stage, ...]
+    space: Space
+    messages: tuple[str, ...] = ()
+
+    @property
+    def num_replicates(self) -> int:
+        """Independent runs of the frozen sampler."""
+        return len(self.replicate_log_normalizers)
+
+    @property
+    def num_particles(self) -> int:
+        """Particles of each."""
+        return len(self.log_weights) // self.num_replicates
+
+    @property
+    def x(self) -> Any:
+        """The draws in the user's space: an array, or a dict of arrays."""
+        return self.space.values(self.vectors)
+
+    @property
+    def weights(self) -> Float[Array, " draws"]:
+        """Normalised weights of the draws."""
+        return jnp.exp(self.log_weights)
+
+    @property
+    def log_normalizer(self) -> float:
+        """log Z: the logarithm of the mean of the replicates' Z, which is unbiased."""
+        return float(log_mean(self.replicate_log_normalizers))
+
+    @property
+    def log_normalizer_stderr(self) -> float:
+        """Standard error of log Z: the larger of two, between and within replicates."""
+        return float(pooled_stderr(*self._estimates))
+
+    @property
+    def _estimates(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.replicate_log_normalizers, self.replicate_stderrs
+
+    @property
+    def ess(self) -> float:
+        """Effective sample size of the weights."""
+        return float(np.exp(-_logsumexp(2 * np.asarray(self.log_weights, np.float64))))
+
+    @property
+    def num_evaluations(self) -> int:
+        """Density evaluations of the whole call."""
+        return sum(stage.evaluations for stage in self.stages)
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock time of the whole call."""
+        return sum(stage.seconds for stage in self.stages)
+
+    def expectation(self, function: Callable[[Any], Array]) -> Array:
+        """Weighted average of a function of one point in the user's space."""
+        return self._per_replicate(function)[1].mean
+
+    def expectation_stderr(self, function: Callable[[Any], Array]) -> Array:
+        """Its standard error, from the differences between replicates."""
+        return self._per_replicate(function)[1].stderr
+
+    def _per_replicate(self, function: Callable[[Any], Array]):
+        values = jax.vmap(lambda vector: function(self.space.constrain(vector)[0]))(
+            self.vectors
+        )
+        return values, self._pool(values)
+
+    def _pool(self, values: Any) -> "_Pooled":
+        """Mean and standard error of values per draw (an array or a dict of them)."""
+        count = self.num_replicates
+        shares = np.asarray(self.weights, np.float64).reshape(count, -1)
+
+        def mean(leaf: Array) -> np.ndarray:
+            flat = np.asarray(leaf, np.float64).reshape(*shares.shape, -1)
+            total = np.einsum("rn,rnk->k", shares, np.where(shares[..., None], flat, 0))
+            return total.reshape(leaf.shape[1:])
+
+        def stderr(leaf: Array) -> np.ndarray:
+            flat = np.asarray(leaf, np.float64).reshape(*shares.shape, -1)
+            centre = mean(leaf).reshape(-1)
+            part = np.einsum(
+                "rn,rnk->rk", shares, np.where(shares[..., None], flat - centre, 0)
+            )
+            variance = np.sum(part**2, axis=0) * count / max(count - 1, 1)
+            return np.sqrt(variance).reshape(leaf.shape[1:])
+
+        return _Pooled(jax.tree.map(mean, values), jax.tree.map(stderr, values))
+
+    def mean(self) -> Any:
+        """Mean of the parameters, in the user's space."""
+        return self._pool(self.x).mean
+
+    def mean_stderr(self) -> Any:
+        """Its standard error, from the differences between replicates."""
+        return self._pool(self.x).stderr
+
+    def std(self) -> Any:
+        """Standard deviation of the parameters, in the user's space."""
+        values = self.x
+        centre = self._pool(values).mean
+        square = jax.tree.map(lambda leaf, c: (leaf - c) ** 2, values, centre)
+        return jax.tree.map(np.sqrt, self._pool(square).mean)
+
+    def draws(self, key: PRNGKeyArray, num_draws: int) -> Any:
+        """Unweighted draws in the user's space, chosen independently by weight."""
+        count = len(self.log_weights)
+        index = jr.choice(key, count, (num_draws,), p=self.weights)
+        return self.space.values(self.vectors[index])
+
+    def warnings(self) -> list[str]:
+        """Reasons, in words, to doubt the answer; empty if there are none."""
+        return list(self.messages)
+
+    def summary(self) -> str:
+        """All that matters on one screen."""
+        from annealax.auto._summary import summarise  # noqa: PLC0415
+
+        return summarise(self)
+
+    def __str__(self) -> str:
+        """The summary."""
+        return self.summary()
+
+    def plot(self) -> "Figure":
+        """Pictures of the answer, as a matplotlib figure."""
+        from annealax.auto._plot import draw  # noqa: PLC0415
+
+        return draw(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pooled:
+    mean: Any
+    stderr: Any
+
+
+def log_mean(log_values: np.ndarray) -> float:
+    """Logarithm of the mean of exponentials."""
+    return _logsumexp(np.asarray(log_values, np.float64)) - math.log(len(log_values))
+
+
+def pooled_stderr(log_normalizers: np.ndarray, stderrs: np.ndarray) -> float:
+    """Standard error of the logarithm of the mean of Z over replicates.
+
+    Few replicates may agree by chance, and the error bar of a single run may miss what
+    all its particles missed: the larger of the two counts.
+    """
+    relative = np.exp(np.asarray(log_normalizers, np.float64) - log_mean(log_normalizers))
+    count = len(relative)
+    within = np.mean((relative * np.asarray(stderrs, np.float64)) ** 2)
+    between = np.var(relative, ddof=1) if count > 1 else math.inf
+    return math.sqrt(max(within, between if math.isfinite(between) else 0) / count)
+
+
+def _logsumexp(values: np.ndarray) -> float:
+    top = np.max(values)
+    if not np.isfinite(top):
+        return float(top)
+    return float(top + np.log(np.sum(np.exp(values - top))))

@@ -1,0 +1,141 @@
+"""Where a density has its modes: ascents from many points on many scales.
+
+This is for choosing a start and for reporting, never for estimates: ascents find peaks
+of the density, which need not be where its mass is.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from annealax._path import sanitise
+
+_SCALES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+_ASCENTS_PER_SCALE = 16
+_NUM_STEPS = 200
+_FIRST_RATE, _LAST_RATE = 0.3, 3e-4
+_DIP = 0.5
+_MAX_MODES = 128
+
+NUM_ASCENTS = len(_SCALES) * _ASCENTS_PER_SCALE
+"""Points in a batch of ascents."""
+
+
+class Modes(NamedTuple):
+    """Distinct peaks, the highest first.
+
+    Attributes:
+        points: Where they are.
+        log_densities: How high they are.
+        members: For each ascent the index of its peak; -1 if it led nowhere.
+    """
+
+    points: Float[np.ndarray, "modes size"]
+    log_densities: Float[np.ndarray, " modes"]
+    members: np.ndarray
+
+
+class Ascents:
+    """Compiled ascents of one density.
+
+    Args:
+        log_density: A function of one vector.
+    """
+
+    def __init__(self, log_density: Callable[[Array], Array]):
+        self._log_density = log_density
+        self.num_evaluations = 0
+
+    def from_scales(self, key: Array, size: int) -> Modes:
+        """Peaks reached from normal points on scales from small to large."""
+        normal = np.asarray(jax.random.normal(key, (NUM_ASCENTS, size)))
+        scales = np.repeat(_SCALES, _ASCENTS_PER_SCALE)
+        return self.peaks(normal * scales[:, None], scales)
+
+    def peaks(self, starts: np.ndarray, scales: np.ndarray) -> Modes:
+        """Climb from `starts`, with steps in proportion to `scales`, and sort out."""
+        points, values = jax.device_get(
+            _ascend(
+                self._log_density,
+                jnp.asarray(starts, jnp.result_type(float)),
+                jnp.asarray(scales, jnp.result_type(float)),
+            )
+        )
+        self.num_evaluations += len(starts) * _NUM_STEPS
+        return self._distinct(points, values)
+
+    def _distinct(self, points: np.ndarray, values: np.ndarray) -> Modes:
+        """Two ends share a peak if the density does not dip between them."""
+        members = np.full(len(points), -1)
+        peaks: list[int] = []
+        order = np.argsort(-values)
+        for index in order:
+            if members[index] >= 0 or not np.isfinite(values[index]):
+                continue
+            if len(peaks) == _MAX_MODES:
+                break
+            depth = np.asarray(
+                _dips(self._log_density, jnp.asarray(points[index]), points)
+            )
+            same = (depth < _DIP) & (members < 0) & np.isfinite(values)
+            same[index] = True
+            members[same] = len(peaks)
+            peaks.append(index)
+            self.num_evaluations += 9 * len(points)
+        return Modes(points[peaks], values[peaks], members)
+
+
+@eqx.filter_jit
+def _ascend(
+    log_density: Callable[[Array], Array],
+    starts: Float[Array, "ascents size"],
+    scales: Float[Array, " ascents"],
+) -> tuple[Array, Array]:
+    """Adam from every start; the best point of each way and its log density."""
+    evaluate = jax.vmap(jax.value_and_grad(lambda x: sanitise(log_density(x))))
+    ratio = (_LAST_RATE / _FIRST_RATE) ** (1 / _NUM_STEPS)
+
+    def step(i, state):
+        x, first, second, best, best_value = state
+        value, gradient = evaluate(x)
+        better = value > best_value
+        best = jnp.where(better[:, None], x, best)
+        best_value = jnp.where(better, value, best_value)
+        usable = jnp.isfinite(gradient) & jnp.isfinite(value)[:, None]
+        gradient = jnp.where(usable, gradient, 0)
+        # A gradient of any size must not overflow when squared.
+        size = jnp.max(jnp.abs(gradient), axis=1, keepdims=True)
+        gradient = gradient / jnp.maximum(size / 1e6, 1)
+        first = 0.8 * first + 0.2 * gradient
+        second = 0.95 * second + 0.05 * gradient * gradient
+        rate = scales * _FIRST_RATE * ratio**i
+        correction = jnp.sqrt(1 - 0.95 ** (i + 1.0)) / (1 - 0.8 ** (i + 1.0))
+        move = first / (jnp.sqrt(second) + 1e-20) * correction
+        return x + rate[:, None] * move, first, second, best, best_value
+
+    zero = jnp.zeros_like(starts)
+    value = jnp.full(scales.shape, -jnp.inf, starts.dtype)
+    state = (starts, zero, zero, starts, value)
+    *_, best, best_value = jax.lax.fori_loop(0, _NUM_STEPS, step, state)
+    return best, best_value
+
+
+@eqx.filter_jit
+def _dips(
+    log_density: Callable[[Array], Array], peak: Array, points: Array
+) -> Float[Array, " points"]:
+    """How far the density falls between a peak and each point, below the lower end."""
+
+    def dip(point):
+        share = jnp.linspace(0, 1, 9)[:, None]
+        values = jax.vmap(lambda x: sanitise(log_density(x)))(
+            peak + share * (point - peak)
+        )
+        return jnp.minimum(values[0], values[-1]) - jnp.min(values)
+
+    return jax.vmap(dip)(points)

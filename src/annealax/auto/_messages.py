@@ -1,0 +1,107 @@
+"""Reasons for doubt, in words."""
+
+import numpy as np
+
+from annealax._result import StepInfo
+from annealax.auto._answer import ModeTable, pooled_stderr
+
+_MIN_ESS = 200
+_MIN_ACCEPTANCE = 0.4
+_MODE_SHARE = 0.01
+
+
+def doubts(
+    log_normalizers: np.ndarray,
+    stderrs: np.ndarray,
+    steps: StepInfo,
+    ess: float,
+    pareto_k: float,
+    modes: ModeTable,
+    num_particles: int,
+) -> tuple[str, ...]:
+    """All reasons to doubt an answer; none if there are none.
+
+    Args:
+        log_normalizers: log Z of each replicate.
+        stderrs: Standard error of each.
+        steps: Diagnostics, replicates by transitions.
+        ess: Effective sample size of the pooled weights.
+        pareto_k: Shape of the tail of the contributions of initial draws.
+        modes: Peaks among the draws.
+        num_particles: Particles of a replicate.
+    """
+    found = [
+        *_about_replicates(log_normalizers, stderrs),
+        *_about_weights(ess, pareto_k),
+        *_about_steps(steps, num_particles),
+        *_about_modes(modes),
+    ]
+    return tuple(found)
+
+
+def _about_replicates(log_normalizers: np.ndarray, stderrs: np.ndarray):
+    count = len(log_normalizers)
+    error = pooled_stderr(log_normalizers, stderrs)
+    spread = float(np.std(log_normalizers, ddof=1)) if count > 1 else 0.0
+    typical = float(np.sqrt(np.mean(np.square(stderrs))))
+    if count > 1 and spread > 2 * typical + 1e-3:
+        yield (
+            f"replicates disagree: log Z differs by {spread:.2g} from one to another, "
+            f"but each claims {typical:.2g}; parts of the target may be missed by "
+            "some: give a larger budget"
+        )
+    if error > 0.2:
+        yield (
+            f"the error of log Z is {error:.2g}: too large for a normal "
+            "approximation; give a larger budget"
+        )
+
+
+def _about_weights(ess: float, pareto_k: float):
+    if ess < _MIN_ESS:
+        yield (
+            f"the effective sample size is {ess:.0f}: expectations rest on few draws; "
+            "give a larger budget"
+        )
+    if pareto_k > 0.7:
+        yield (
+            f"the weights have a heavy tail (Pareto k = {pareto_k:.2f}, above 0.7): "
+            "log Z is probably too low and its error bar too small"
+        )
+
+
+def _about_steps(steps: StepInfo, num_particles: int):
+    rates = np.asarray(steps.acceptance_rate).mean(axis=0)
+    if rates.min() < _MIN_ACCEPTANCE:
+        worst = int(np.argmin(rates))
+        yield (
+            f"acceptance is {rates[worst]:.2f} at temperature {worst + 1} of "
+            f"{len(rates)}: moves there are mostly refused"
+        )
+    for name, counts in (
+        ("NaN", np.asarray(steps.num_nan)),
+        ("+inf", np.asarray(steps.num_infinite)),
+    ):
+        if counts.any():
+            share = counts.sum() / (counts.size * num_particles)
+            yield (
+                f"the density was {name} at {counts.sum()} of the points where "
+                f"particles were weighed ({share:.2g}); they count as zero density"
+            )
+
+
+def _about_modes(modes: ModeTable):
+    if len(modes.weights) < 2:
+        return
+    few = [
+        (weight, int(np.sum(shares > 0)))
+        for weight, shares in zip(modes.weights, modes.shares.T, strict=True)
+        if weight > _MODE_SHARE and np.mean(shares > 0) < 0.5
+    ]
+    if few:
+        weight, seen = max(few)
+        yield (
+            f"{len(few)} of {len(modes.weights)} modes were seen by fewer than half of "
+            f"the {len(modes.shares)} replicates (one with weight {weight:.2g} by "
+            f"{seen}): mode weights are uncertain, and modes may be missing"
+        )

@@ -1,0 +1,231 @@
+r"""Pilot passes: SMC that chooses temperatures and step sizes as it goes.
+
+The next temperature is where the conditional effective sample size
+
+$$\mathrm{CESS}(\beta') = \frac{N (\sum_i W_i w_i)^2}{\sum_i W_i w_i^2},
+    \qquad w_i = e^{(\beta' - \beta) u_i}, \quad u = \log\gamma - \log\pi_0,$$
+
+falls to a given share of N, found by bisection (Zhou, Johansen and Aston 2016). What
+is chosen depends on the particles that it is used for, so the estimates of a pilot are
+slightly biased: they guide choices and never enter an answer.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.bijections import Identity
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from annealax._particles import Particles, effective_sample_size, weighted_mean
+from annealax._path import Edge, GeometricPath, sanitise
+from annealax._resampling import ESSResampling
+from annealax._sampler import Sampler
+from annealax.kernels import HMC, Point
+from annealax.kernels._schedule import Constant
+
+TARGET_ACCEPTANCE = 0.8
+_ROUNDS = 3
+_GAIN = 1.5
+_MAX_TEMPERATURES = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Pilot:
+    """What a pilot pass found, per temperature where it is an array.
+
+    Attributes:
+        betas: Temperatures, from 0 to 1.
+        step_sizes: Step sizes of HMC at the end of each transition.
+        scales: Scales of the coordinates of z there.
+        acceptance: Acceptance there.
+        work_variance: Variance of the incremental log weights of each transition.
+        log_normalizer: Estimate of log Z, slightly biased.
+        stderr: Its standard error from the genealogy.
+        z: Particles at the last temperature.
+        weights: Their weights.
+        num_evaluations: Evaluations made.
+    """
+
+    betas: np.ndarray
+    step_sizes: np.ndarray
+    scales: np.ndarray
+    acceptance: np.ndarray
+    work_variance: np.ndarray
+    log_normalizer: float
+    stderr: float
+    z: np.ndarray
+    weights: np.ndarray
+    num_evaluations: int
+
+    @property
+    def ess(self) -> float:
+        """Effective sample size at the end."""
+        return float(1 / np.sum(self.weights**2))
+
+    @property
+    def reached(self) -> bool:
+        """Whether it got to the target within the allowed temperatures."""
+        return bool(self.betas[-1] == 1)
+
+
+class _Step(NamedTuple):
+    beta: Float[Array, ""]
+    log_step: Float[Array, ""]
+    scale: Float[Array, " size"]
+    acceptance: Float[Array, ""]
+    work_variance: Float[Array, ""]
+
+
+def run_pilot(
+    key: PRNGKeyArray,
+    path: GeometricPath,
+    *,
+    num_particles: int,
+    conditional_ess: float,
+    num_leapfrog: int = 6,
+    max_temperatures: int = _MAX_TEMPERATURES,
+    on_step: Callable[[float], None] = lambda beta: None,
+) -> Pilot:
+    """One adaptive pass from the start of the path to its end.
+
+    Args:
+        key: Random key.
+        path: Its temperatures are not used.
+        num_particles: Number of particles.
+        conditional_ess: Share of N to which a transition may lower the conditional
+            effective sample size.
+        num_leapfrog: Leapfrog steps of a trajectory; three trajectories are made at
+            each temperature.
+        max_temperatures: Give up after so many.
+        on_step: Called with the temperature after each transition.
+    """
+    sampler = Sampler(path, None, ESSResampling(0.5), num_particles=num_particles)
+    size = path.shape[0]
+    key, subkey = jr.split(key)
+    particles = _start(sampler, subkey)
+    beta, log_step = jnp.zeros(()), jnp.log(jnp.asarray(1.0 / size**0.25))
+    share = jnp.asarray(conditional_ess)
+    steps: list[_Step] = []
+    while float(beta) < 1 and len(steps) < max_temperatures:
+        key, subkey = jr.split(key)
+        particles, step = _advance(
+            sampler, subkey, particles, beta, log_step, share, num_leapfrog
+        )
+        beta, log_step = step.beta, step.log_step
+        steps.append(step)
+        if not np.isfinite(float(particles.log_normalizer)):
+            break
+        on_step(float(beta))
+    per_step = jax.device_get(jax.tree.map(lambda *each: jnp.stack(each), *steps))
+    per_temperature = 2 + _ROUNDS * num_leapfrog
+    return Pilot(
+        betas=np.concatenate([[0.0], np.asarray(per_step.beta, np.float64)]),
+        step_sizes=np.exp(per_step.log_step),
+        scales=per_step.scale,
+        acceptance=per_step.acceptance,
+        work_variance=per_step.work_variance,
+        log_normalizer=float(particles.log_normalizer),
+        stderr=float(jnp.sqrt(particles.log_normalizer_variance)),
+        z=np.asarray(particles.x),
+        weights=np.asarray(particles.weights, np.float64),
+        num_evaluations=len(steps) * per_temperature * num_particles,
+    )
+
+
+@eqx.filter_jit
+def _start(sampler: Sampler, key: PRNGKeyArray) -> Particles:
+    return sampler.init(key)
+
+
+@eqx.filter_jit
+def _advance(
+    sampler: Sampler,
+    key: PRNGKeyArray,
+    particles: Particles,
+    beta: Float[Array, ""],
+    log_step: Float[Array, ""],
+    conditional_ess: Float[Array, ""],
+    num_leapfrog: int,
+) -> tuple[Particles, _Step]:
+    """Choose the next temperature, reweight and resample, move and adapt."""
+    key, subkey = jr.split(key)
+    path = sampler.path
+    slope = jax.vmap(lambda x: sanitise(path.target(x)) - path.initial.log_prob(x))(
+        particles.x
+    )
+    beta_next = _next_beta(particles.log_weights, slope, beta, conditional_ess)
+    flow = Identity(path.shape)  # type: ignore[call-arg]
+    edge = Edge(beta, beta_next)
+    moved = sampler.transport(flow, particles, edge)
+    work = jnp.where(jnp.isfinite(moved.log_increment), moved.log_increment, 0)
+    mean_work = weighted_mean(particles.weights, work)
+    variance = weighted_mean(particles.weights, (work - mean_work) ** 2)
+    particles, _ = sampler.correct(subkey, particles, moved, edge)
+
+    centre = weighted_mean(particles.weights, particles.x)
+    spread = jnp.sqrt(weighted_mean(particles.weights, (particles.x - centre) ** 2))
+    scale = jnp.maximum(spread, 1e-3 * jnp.max(spread) + 1e-30)
+    log_density = path.at(beta_next)
+    points = Point(
+        particles.x, *jax.vmap(jax.value_and_grad(log_density))(particles.x)
+    )
+
+    def move(carry, key):
+        points, log_step = carry
+        kernel = HMC(Constant(jnp.exp(log_step)), num_leapfrog, 1, Constant(scale))
+        points, info = kernel.move_all(key, points, log_density, beta_next)
+        rate = jnp.mean(info.acceptance_rate)
+        return (points, log_step + _GAIN * (rate - TARGET_ACCEPTANCE)), rate
+
+    (points, log_step), rates = jax.lax.scan(
+        move, (points, log_step), jr.split(key, _ROUNDS)
+    )
+    particles = dataclasses.replace(
+        particles, x=points.x, log_density=points.log_density
+    )
+    return particles, _Step(beta_next, log_step, scale, rates[-1], variance)
+
+
+def _next_beta(
+    log_weights: Array, slope: Array, beta: Array, conditional_ess: Array
+) -> Float[Array, ""]:
+    """The temperature at which the conditional effective sample size is as given."""
+    # A density of zero keeps its particle out of every temperature alike.
+    alive = jnp.isfinite(slope) & jnp.isfinite(log_weights)
+    log_weights = jnp.where(alive, log_weights, -jnp.inf)
+    log_weights = log_weights - jax.nn.logsumexp(log_weights)
+    slope = jnp.where(alive, slope, 0)
+
+    def share(delta):
+        log_increment = delta * slope
+        return jnp.exp(
+            2 * jax.nn.logsumexp(log_weights + log_increment)
+            - jax.nn.logsumexp(log_weights + 2 * log_increment)
+        )
+
+    def halve(_, bounds):
+        low, high = bounds
+        # In the logarithm: the first temperatures may be very small.
+        middle = jnp.where(low > 0, jnp.sqrt(jnp.maximum(low * high, 1e-38)), high / 8)
+        enough = share(middle) >= conditional_ess
+        return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
+
+    left = 1 - beta
+    low, high = jax.lax.fori_loop(0, 60, halve, (jnp.zeros_like(left), left))
+    delta = jnp.where(share(left) >= conditional_ess, left, jnp.where(low > 0, low, high))
+    # Always forward, in this precision.
+    smallest = jnp.maximum(jnp.nextafter(beta, 1.0) - beta, 1e-7 * (beta + 1e-3))
+    reached = beta + jnp.maximum(delta, smallest)
+    return jnp.where(reached > 1 - 1e-6, 1.0, reached)
+
+
+def effective_share(weights: np.ndarray) -> float:
+    """Effective sample size over the number of particles."""
+    log_weights = jnp.log(jnp.asarray(weights))
+    return float(effective_sample_size(log_weights)) / len(weights)

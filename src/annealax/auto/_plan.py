@@ -1,0 +1,150 @@
+"""A frozen sampler: placement, temperatures, step sizes, and how passes improve it.
+
+A pass shows how hard each transition was and how often its proposals were accepted.
+Temperatures are then spaced so that all transitions are equally hard, and step sizes
+moved towards the acceptance wanted; both for the *next* pass, so that every pass by
+itself is an ordinary SMC sampler with an unbiased estimate of Z.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from annealax._resampling import ESSResampling
+from annealax._result import Result
+from annealax._sampler import Sampler
+from annealax.auto._pilot import TARGET_ACCEPTANCE, Pilot
+from annealax.auto._placement import Placement, placed_path
+from annealax.kernels import HMC, PerTemperature
+
+WORK_PER_TRANSITION = 0.03
+"""Nats that a transition may lose: half the variance of its incremental weights."""
+
+_MIN_TRANSITIONS, _MAX_TRANSITIONS = 20, 400
+_QUARTER_PERIOD = 0.5 * np.pi
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All that defines the sampler but the flows.
+
+    Attributes:
+        placement: Coordinates it works in.
+        betas: Temperatures.
+        step_sizes: Step size of HMC at the end of each transition.
+        scales: Scale of each coordinate there.
+        num_leapfrog: Leapfrog steps of a trajectory.
+        num_particles: Number of particles.
+    """
+
+    placement: Placement
+    betas: np.ndarray
+    step_sizes: np.ndarray
+    scales: np.ndarray
+    num_leapfrog: int
+    num_particles: int
+
+    @property
+    def num_transitions(self) -> int:
+        """Number of transitions."""
+        return len(self.betas) - 1
+
+    def sampler(self, log_density: Callable[[Array], Array]) -> Sampler:
+        """The sampler."""
+        return Sampler(
+            placed_path(log_density, self.placement, self.betas),
+            HMC(
+                jnp.asarray(self.step_sizes, jnp.result_type(float)),
+                self.num_leapfrog,
+                scale=PerTemperature(jnp.asarray(self.scales, jnp.result_type(float))),
+            ),
+            ESSResampling(0.5),
+            num_particles=self.num_particles,
+        )
+
+    def respaced(self, work: np.ndarray, num_transitions: int) -> "Plan":
+        """Transitions of equal work; what belongs to a temperature is interpolated.
+
+        Args:
+            work: Nats lost at each transition.
+            num_transitions: How many there shall be.
+        """
+        length = lengths(work)
+        total = np.concatenate([[0.0], np.cumsum(length)])
+        even = np.linspace(0, total[-1], num_transitions + 1)
+        betas = np.interp(even, total, self.betas)
+        betas[0], betas[-1] = 0.0, 1.0
+        betas = _rising(betas)
+        at, ends = betas[1:], self.betas[1:]
+        log_steps = np.interp(at, ends, np.log(self.step_sizes))
+        log_scales = np.log(self.scales)
+        scales = np.stack(
+            [np.interp(at, ends, column) for column in log_scales.T], axis=1
+        )
+        return dataclasses.replace(
+            self, betas=betas, step_sizes=np.exp(log_steps), scales=np.exp(scales)
+        )
+
+    def adjusted(self, acceptance: np.ndarray, gain: float = 1.5) -> "Plan":
+        """Step sizes moved towards the acceptance wanted."""
+        move = gain * (np.asarray(acceptance, np.float64) - TARGET_ACCEPTANCE)
+        return dataclasses.replace(self, step_sizes=self.step_sizes * np.exp(move))
+
+
+def first_plan(pilot: Pilot, placement: Placement, num_particles: int) -> Plan:
+    """The plan that a pilot suggests."""
+    plan = Plan(
+        placement=placement,
+        betas=_rising(np.asarray(pilot.betas, np.float64)),
+        step_sizes=np.asarray(pilot.step_sizes, np.float64),
+        scales=np.asarray(pilot.scales, np.float64),
+        num_leapfrog=_num_leapfrog(pilot.step_sizes, placement.size),
+        num_particles=num_particles,
+    )
+    work = 0.5 * np.asarray(pilot.work_variance)
+    return plan.respaced(work, transitions_for(work))
+
+
+def lengths(work: np.ndarray) -> np.ndarray:
+    """Length of each transition: the root of what it loses, never quite zero."""
+    work = np.nan_to_num(np.asarray(work, np.float64), nan=1.0, posinf=4.0)
+    # A transition that lost far more than a nat was not measured, only found wanting.
+    root = np.sqrt(np.clip(work, 0, 4.0))
+    return root + 0.02 * root.mean() + 1e-6
+
+
+def transitions_for(work: np.ndarray) -> int:
+    """How many transitions make each lose as much as it may."""
+    count = lengths(work).sum() / np.sqrt(WORK_PER_TRANSITION)
+    return int(np.clip(np.ceil(count), _MIN_TRANSITIONS, _MAX_TRANSITIONS))
+
+
+def work_of(result: Result) -> np.ndarray:
+    """Nats lost at each transition: the free energy above the log ratio."""
+    return np.maximum(
+        np.asarray(result.steps.free_energy + result.steps.log_ratio, np.float64), 0
+    )
+
+
+def _num_leapfrog(step_sizes: np.ndarray, size: int) -> int:
+    """A quarter of a period, within what the dimension makes sensible."""
+    local = int(np.ceil(1.3 * size**0.25))
+    wanted = _QUARTER_PERIOD / np.median(step_sizes)
+    return int(np.clip(np.round(wanted), local, 3 * local))
+
+
+def _rising(betas: np.ndarray) -> np.ndarray:
+    """Strictly rising from 0 to 1 in single precision, keeping what can be kept."""
+    kept = [0.0]
+    for beta in np.asarray(betas, np.float32)[1:-1]:
+        if np.float32(kept[-1]) < beta < 1:
+            kept.append(float(beta))
+    kept.append(1.0)
+    if len(kept) < len(betas):  # collisions: split the widest gaps
+        while len(kept) < len(betas):
+            gap = int(np.argmax(np.diff(kept)))
+            kept.insert(gap + 1, 0.5 * (kept[gap] + kept[gap + 1]))
+    return np.asarray(kept)

@@ -1,0 +1,239 @@
+"""Where passes start: candidates, a pilot pass from each, and the choice.
+
+A start is better if its pilot finds significantly more mass (a start that misses part
+of the target finds too little), and, where that does not decide, if it needs less work
+for the same accuracy. So a narrow start never wins against a wide one that sees more.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from annealax._errors import SamplingError
+from annealax.auto._explore import Ascents, Modes
+from annealax.auto._hierarchy import Hierarchy, fit_hierarchy
+from annealax.auto._pilot import Pilot, run_pilot
+from annealax.auto._placement import (
+    MAX_FULL_SIZE,
+    Placement,
+    from_moments,
+    laplace,
+    placed_path,
+)
+
+_CONDITIONAL_ESS = 0.9
+_MAX_HIERARCHY_SIZE = 128
+_ROUNDS = 3
+_LEVEL = 0.1
+_POLISHINGS, _POOLED = 2, 4
+_HIERARCHY = "scales that depend on other coordinates"
+_SAY = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """A start that was tried.
+
+    Attributes:
+        name: What it is, in words.
+        placement: Its coordinates.
+        pilot: What its pilot pass found.
+    """
+
+    name: str
+    placement: Placement | Hierarchy
+    pilot: Pilot
+
+    @property
+    def difficulty(self) -> float:
+        """Squared error times work, up to a factor that starts share."""
+        return self.pilot.stderr**2 * (len(self.pilot.betas) - 1)
+
+    def __str__(self) -> str:
+        """One line."""
+        pilot = self.pilot
+        return (
+            f"{self.name}: log Z {pilot.log_normalizer:.2f} +- {pilot.stderr:.2f}, "
+            f"{len(pilot.betas) - 1} temperatures"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The start that was chosen, and all that were tried.
+
+    Attributes:
+        start: The choice.
+        tried: All, in the order in which they were tried.
+        modes: Peaks that ascents found.
+        num_evaluations: Evaluations made.
+    """
+
+    start: Start
+    tried: tuple[Start, ...]
+    modes: Modes
+    num_evaluations: int
+
+
+class Search:
+    """Looks for a start.
+
+    Args:
+        log_density: The density, of an unconstrained vector.
+        size: Length of the vector.
+        num_particles: Particles of pilot passes.
+        say: Called with a line of text now and then.
+    """
+
+    def __init__(
+        self,
+        log_density: Callable[[Array], Array],
+        size: int,
+        num_particles: int,
+        say: _SAY = lambda text: None,
+    ):
+        self._log_density = log_density
+        self._size = size
+        self._num_particles = num_particles
+        self._say = say
+        self._tried: list[Start] = []
+        self._num_evaluations = 0
+
+    def run(self, key: PRNGKeyArray, ascents: Ascents) -> Choice:
+        """Try starts and choose one."""
+        key, subkey = jr.split(key)
+        modes = ascents.from_scales(subkey, self._size)
+        self._num_evaluations += ascents.num_evaluations
+        best: Start | None = None
+        for name, placement in self._first_candidates(modes):
+            key, subkey = jr.split(key)
+            best = self._compete(subkey, best, name, placement)
+        if best is None:
+            raise SamplingError(
+                "no pilot pass reached the target: the log density may be -inf or NaN "
+                "nearly everywhere, or be far from anything that a normal start of "
+                "scale 0.3 to 100 can find; rescale the parameters, or give bounds "
+                "with support="
+            )
+        for _ in range(_ROUNDS):
+            before = best
+            for name, placement in self._fitted_candidates(best):
+                key, subkey = jr.split(key)
+                best = self._compete(subkey, best, name, placement)
+            if best is before or _gain(before, best) < 1.5:
+                break
+        if isinstance(best.placement, Hierarchy):
+            best = self._polish(key, best)
+        return Choice(best, tuple(self._tried), modes, self._num_evaluations)
+
+    def _polish(self, key: PRNGKeyArray, best: Start) -> Start:
+        """Fit a hierarchy to the particles of several passes.
+
+        In the neck of a funnel small errors of its slopes are many times the scale.
+        """
+        for subkey in jr.split(key, _POLISHINGS):
+            *keys, last = jr.split(subkey, _POOLED + 1)
+            pilots = [self._pilot(each, best.placement) for each in keys]
+            z = np.concatenate([each.z for each in pilots])
+            log_weights = np.asarray([each.log_normalizer for each in pilots])
+            shares = np.exp(log_weights - log_weights.max())
+            weights = np.concatenate(
+                [s * each.weights for s, each in zip(shares, pilots, strict=True)]
+            )
+            fitted = fit_hierarchy(positions(best.placement, z), weights / shares.sum())
+            if fitted is None:
+                break
+            name = f"{_HIERARCHY}, polished"
+            start = Start(name, fitted, self._pilot(last, fitted))
+            self._tried.append(start)
+            self._say(str(start))
+            # Of two that agree, the one that was fitted to more particles.
+            if start.pilot.reached and _gain(best, start) > 0.3:
+                best = start
+        return best
+
+    def _first_candidates(self, modes: Modes):
+        """Starts that need no particles, the most promising first."""
+        size, points = self._size, modes.points
+        zero = np.zeros(size)
+        if len(points) and size <= MAX_FULL_SIZE:
+            rivals = np.sum(modes.log_densities > modes.log_densities[0] - 10)
+            fit = laplace(self._log_density, points[0])
+            self._num_evaluations += fit.num_evaluations
+            if fit.placement is not None and rivals == 1:
+                yield "Gaussian at the mode (Laplace)", fit.placement
+        kept = points[modes.log_densities > modes.log_densities[:1] - 20 - size]
+        if len(kept) > 1:
+            centre = kept.mean(axis=0)
+            scale = np.maximum(kept.std(axis=0), 1.0)
+            # Wide enough that no mode has a head start over another.
+            heights = 0.5 * np.sum(((kept - centre) / scale) ** 2, axis=1)
+            scale = scale * np.sqrt(max(1.0, heights.std() / _LEVEL))
+            yield f"normal as wide as {len(kept)} modes", Placement.scaled(centre, scale)
+        yield "standard normal", Placement.scaled(zero, 1.0)
+
+    def _fitted_candidates(self, best: Start):
+        """Starts fitted to the particles of the best so far."""
+        pilot, placement = best.pilot, best.placement
+        x = positions(placement, pilot.z)
+        if self._size <= _MAX_HIERARCHY_SIZE:
+            hierarchy = fit_hierarchy(x, pilot.weights)
+            if hierarchy is not None:
+                yield _HIERARCHY, hierarchy
+        if isinstance(placement, Hierarchy):
+            placement = Placement.scaled(np.zeros(self._size), 1.0)
+            fitted, kind = from_moments(placement, x, pilot.weights)
+        else:
+            fitted, kind = from_moments(placement, pilot.z, pilot.weights)
+        yield f"mean and covariance of particles ({kind})", fitted
+
+    def _compete(
+        self, key: PRNGKeyArray, best: Start | None, name: str, placement
+    ) -> Start | None:
+        limit = 1000 if best is None else max(100, 4 * len(best.pilot.betas))
+        pilot = self._pilot(key, placement, limit)
+        start = Start(name, placement, pilot)
+        self._tried.append(start)
+        self._say(str(start))
+        if not (pilot.reached and np.isfinite(pilot.log_normalizer)):
+            return best
+        if best is None:
+            return start
+        return start if _gain(best, start) > 1 else best
+
+    def _pilot(self, key: PRNGKeyArray, placement, limit: int = 1000) -> Pilot:
+        pilot = run_pilot(
+            key,
+            placed_path(self._log_density, placement, 1),
+            num_particles=self._num_particles,
+            conditional_ess=_CONDITIONAL_ESS,
+            max_temperatures=limit,
+        )
+        self._num_evaluations += pilot.num_evaluations
+        return pilot
+
+
+def _gain(old: Start, new: Start) -> float:
+    """How many times better `new` is; infinite or zero where one misses mass."""
+    difference = new.pilot.log_normalizer - old.pilot.log_normalizer
+    tolerance = 0.1 + 3 * np.hypot(new.pilot.stderr, old.pilot.stderr)
+    if abs(difference) > tolerance:
+        return float("inf") if difference > 0 else 0.0
+    return old.difficulty / max(new.difficulty, 1e-12)
+
+
+def positions(placement: Placement | Hierarchy, z: np.ndarray) -> np.ndarray:
+    """Where particles are, in double precision for affine placements."""
+    if isinstance(placement, Placement):
+        factor = np.asarray(placement.factor, np.float64)
+        z = np.asarray(z, np.float64)
+        moved = z * factor if factor.ndim == 1 else z @ factor.T
+        return np.asarray(placement.mean, np.float64) + moved
+    return np.asarray(
+        jax.vmap(lambda each: placement.transform_and_log_det(each)[0])(jnp.asarray(z))
+    )

@@ -1,0 +1,380 @@
+"""`annealax.sample`: a log density in, samples and log Z out.
+
+Four stages, of which only the last makes the answer:
+
+1. a start, and coordinates in which the density is tame (`_start`);
+2. temperatures, step sizes and trajectory lengths, over a few passes (`_plan`);
+3. flows, if they pay (`_flow_choice`);
+4. independent runs of the sampler so found, frozen (`_answer`).
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.bijections import AbstractBijection
+from jaxtyping import Array, PRNGKeyArray
+from rich.console import Console
+
+from annealax._budget import Budget, as_budget
+from annealax._errors import InvalidInputError
+from annealax._result import Result, StepInfo
+from annealax._sampler import Sampler
+from annealax.auto._answer import ModeTable, Sample, Stage, log_mean
+from annealax.auto._explore import NUM_ASCENTS, Ascents
+from annealax.auto._flow_choice import FAMILIES, choose_flows, families_for
+from annealax.auto._messages import doubts
+from annealax.auto._pareto import pareto_shape
+from annealax.auto._plan import Plan, first_plan, work_of
+from annealax.auto._space import FreeDensity, Space, Support
+from annealax.auto._start import Choice, Search, positions
+
+_TUNING_PASSES = 4
+_TOTAL_PARTICLES = 16_000
+_MIN_REPLICATES, _MAX_REPLICATES = 4, 256
+_GOOD_ENOUGH = 0.02
+_MANY_DIMENSIONS = 500
+
+
+def sample(
+    log_density: Callable[[Any], Array],
+    shape: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None = None,
+    *,
+    seed: int = 0,
+    budget: Budget | str | float | None = None,
+    support: Support | Mapping[str, Support] = None,
+    flow: str = "auto",
+    num_particles: int | None = None,
+    num_replicates: int | None = None,
+    progress: bool = False,
+) -> Sample:
+    """Draw from an unnormalised density and estimate its normalising constant.
+
+    Everything is chosen for you: where to start, temperatures, step sizes, flows. The
+    answer comes from independent runs of the sampler so found, so that the estimate
+    of Z is unbiased and its error bar honest. Read `result.summary()`, and above all
+    `result.warnings()`.
+
+    Args:
+        log_density: Log density of one point, up to a constant; any JAX function.
+        shape: Shape of a point such as `(2,)`; or a dict of shapes by name, and the
+            density takes a dict. None for a target that has a `shape`.
+        seed: Seed of all that is random.
+        budget: None; or a time such as "60s" or "5m"; or a number of density
+            evaluations. More budget buys more replicates.
+        support: Where parameters may lie: "real", "positive", "unit" (0 to 1),
+            "simplex" (along the last axis), a pair of bounds such as `(0, 10)` or
+            `(None, 3)`, or a flowjax bijection from the reals. For named shapes a
+            dict of some of the names. The Jacobian is counted: log Z is that of the
+            density in its own space.
+        flow: "auto", "none", or the name of a family to use in any case.
+        num_particles: Particles of a replicate; None to choose.
+        num_replicates: Independent runs behind the answer; None to choose.
+        progress: Say what is going on.
+
+    Raises:
+        InvalidInputError: If the arguments do not fit together.
+        SamplingError: If the density cannot be sampled from any start.
+    """
+    job = _Job(
+        log_density, shape, support, seed, budget, flow, num_particles, num_replicates
+    )
+    console = Console(stderr=True)
+    say = (
+        (lambda text: console.print(text, highlight=False, style="dim"))
+        if progress
+        else (lambda text: None)
+    )
+    return job.run(say)
+
+
+class _Job:
+    """One call of `sample`."""
+
+    def __init__(
+        self,
+        log_density,
+        shape,
+        support,
+        seed,
+        budget,
+        flow,
+        num_particles,
+        num_replicates,
+    ):
+        if not callable(log_density):
+            raise InvalidInputError(
+                f"log_density must be a function of one point; got {log_density!r}"
+            )
+        if shape is None:
+            shape = getattr(log_density, "shape", None)
+        if shape is None:
+            raise InvalidInputError(
+                "shape is needed: the shape of one point such as (2,), or a dict of "
+                "shapes by name"
+            )
+        if flow not in ("auto", "none", *FAMILIES):
+            raise InvalidInputError(
+                f"unknown flow {flow!r}; use 'auto', 'none', or one of {list(FAMILIES)}"
+            )
+        for name, value in (
+            ("num_particles", num_particles),
+            ("num_replicates", num_replicates),
+        ):
+            if value is not None and (int(value) != value or value < 2):
+                raise InvalidInputError(
+                    f"{name} must be a whole number of at least 2, got {value}"
+                )
+        self.space = Space(shape, support)
+        self.density = FreeDensity(log_density, self.space)
+        self.density.check()
+        self.key = _key(seed)
+        self.budget = as_budget(budget)
+        self.flow = flow
+        self.num_particles = num_particles
+        self.num_replicates = num_replicates
+        self.stages: list[Stage] = []
+        self.began = time.perf_counter()
+
+    def run(self, say: Callable[[str], None]) -> Sample:
+        """All four stages."""
+        key_start, key_tune, key_flow, key_answer, key_modes = jr.split(self.key, 5)
+        size = self.space.size
+        ascents = Ascents(self.density)
+        say(f"looking for a start in {size} dimensions")
+        choice = self._start(key_start, ascents, say)
+        say(f"start: {choice.start.name}")
+        plan, errors = self._tune(key_tune, choice)
+        say(
+            f"tuned: {plan.num_transitions} transitions, {plan.num_leapfrog} leapfrogs"
+        )
+        sampler = plan.sampler(self.density)
+        count = self._replicates(plan, errors)
+        flows, reason = self._flows(key_flow, sampler, errors, count, say)
+        say(f"flows: {reason}")
+        results = self._answer(key_answer, sampler, flows, count, say)
+        return self._report(key_modes, ascents, choice, plan, results, reason)
+
+    def _start(self, key: PRNGKeyArray, ascents: Ascents, say) -> Choice:
+        began = time.perf_counter()
+        size = self.space.size
+        pilots = 400 if size > _MANY_DIMENSIONS else 1000
+        choice = Search(self.density, size, pilots, say).run(key, ascents)
+        self._record("start", choice.num_evaluations, began)
+        return choice
+
+    def _tune(self, key: PRNGKeyArray, choice: Choice) -> tuple[Plan, "_Errors"]:
+        """Passes that improve temperatures and step sizes."""
+        began = time.perf_counter()
+        start, evaluations, seconds = choice.start, 0, []
+        count = self.num_particles or 1000
+        plan = first_plan(start.pilot, start.placement, count)
+        result: Result | None = None
+        for index, subkey in enumerate(jr.split(key, _TUNING_PASSES)):
+            if index:  # the last pass is not followed by a change
+                plan = plan.adjusted(_acceptance(result), 1.5 / index)
+                plan = plan.respaced(work_of(result), plan.num_transitions)
+            pass_began = time.perf_counter()
+            result = jax.block_until_ready(plan.sampler(self.density).run(subkey))
+            seconds.append(time.perf_counter() - pass_began)
+            evaluations += int(result.num_evaluations)
+        self._record("tuning", evaluations, began)
+        return plan, _Errors(
+            stderr=float(result.log_normalizer_stderr),
+            seconds=float(np.median(seconds[1:])),
+            evaluations=int(result.num_evaluations),
+        )
+
+    def _replicates(self, plan: Plan, errors: "_Errors") -> int:
+        """How many runs the budget allows."""
+        if self.num_replicates is not None:
+            return self.num_replicates
+        if self.budget is None:
+            return max(_MIN_REPLICATES, _TOTAL_PARTICLES // plan.num_particles)
+        spent = sum(stage.evaluations for stage in self.stages)
+        left, each = self.budget.amount - spent, float(errors.evaluations)
+        if self.budget.unit == "seconds":
+            left = self.budget.amount - (time.perf_counter() - self.began)
+            each = errors.seconds
+        return int(np.clip(left / each, _MIN_REPLICATES, _MAX_REPLICATES))
+
+    def _flows(
+        self, key: PRNGKeyArray, sampler: Sampler, errors: "_Errors", count: int, say
+    ) -> tuple[AbstractBijection | None, str]:
+        began = time.perf_counter()
+        if self.flow == "none":
+            return None, "none, as asked"
+        expected = errors.stderr / np.sqrt(count)
+        families = families_for(self.space.size)
+        if self.flow != "auto":
+            families = (self.flow,)
+        elif expected < _GOOD_ENOUGH:
+            return None, (
+                f"not tried: without them the error of log Z is about {expected:.1g}"
+            )
+        elif self.budget is not None and count <= 2 * _MIN_REPLICATES:
+            return None, "not tried: the budget is too small to train them"
+        chosen = choose_flows(key, sampler, families, say)
+        self._record("flows", chosen.num_evaluations, began)
+        return chosen.flows, chosen.reason
+
+    def _answer(
+        self, key: PRNGKeyArray, sampler: Sampler, flows, count: int, say
+    ) -> list[Result]:
+        """Independent runs of the frozen sampler."""
+        began = time.perf_counter()
+        results = []
+        for index, subkey in enumerate(jr.split(key, count)):
+            results.append(jax.block_until_ready(sampler.run(subkey, flows)))
+            if (index + 1) % max(1, count // 4) == 0:
+                value = log_mean([float(each.log_normalizer) for each in results])
+                say(f"replicate {index + 1} of {count}: log Z {value:.4f}")
+        evaluations = sum(int(each.num_evaluations) for each in results)
+        self._record("answer", evaluations, began)
+        return results
+
+    def _report(
+        self,
+        key: PRNGKeyArray,
+        ascents: Ascents,
+        choice: Choice,
+        plan: Plan,
+        results: list[Result],
+        reason: str,
+    ) -> Sample:
+        """Pool the replicates, and look for reasons to doubt them."""
+        began = time.perf_counter()
+        before = ascents.num_evaluations
+        log_normalizers = np.asarray([r.log_normalizer for r in results], np.float64)
+        stderrs = np.asarray([r.log_normalizer_stderr for r in results], np.float64)
+        steps = jax.tree.map(lambda *each: np.stack(each), *[r.steps for r in results])
+        vectors = np.concatenate(
+            [positions(plan.placement, np.asarray(r.x)) for r in results]
+        )
+        log_weights = np.concatenate(
+            [
+                np.asarray(r.log_weights, np.float64) + value
+                for r, value in zip(results, log_normalizers, strict=True)
+            ]
+        )
+        log_weights -= log_mean(log_weights) + np.log(len(log_weights))
+        weights = np.exp(log_weights)
+        modes = find_modes(key, ascents, vectors, weights, len(results))
+        k = pareto_shape(_root_contributions(results, log_normalizers))
+        ess = float(1 / np.sum(weights**2))
+        self._record("modes", ascents.num_evaluations - before, began)
+        return Sample(
+            vectors=jnp.asarray(vectors, jnp.result_type(float)),
+            log_weights=jnp.asarray(log_weights, jnp.result_type(float)),
+            replicate_log_normalizers=log_normalizers,
+            replicate_stderrs=stderrs,
+            steps=StepInfo(*steps),
+            betas=plan.betas,
+            step_sizes=plan.step_sizes,
+            num_leapfrog=plan.num_leapfrog,
+            pareto_k=k,
+            modes=modes,
+            choices={
+                "start": choice.start.name,
+                "starts tried": "; ".join(map(str, choice.tried)),
+                "flows": reason,
+            },
+            stages=tuple(self.stages),
+            space=self.space,
+            messages=doubts(
+                log_normalizers, stderrs, steps, ess, k, modes, plan.num_particles
+            ),
+        )
+
+    def _record(self, name: str, evaluations: int, began: float) -> None:
+        self.stages.append(Stage(name, evaluations, time.perf_counter() - began))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Errors:
+    """What one pass of the tuned sampler shows.
+
+    Attributes:
+        stderr: Standard error of its log Z.
+        seconds: Its time.
+        evaluations: Density evaluations that it makes.
+    """
+
+    stderr: float
+    seconds: float
+    evaluations: int
+
+
+def find_modes(
+    key: PRNGKeyArray,
+    ascents: Ascents,
+    vectors: np.ndarray,
+    weights: np.ndarray,
+    num_replicates: int,
+) -> ModeTable:
+    """Peaks that are reached from draws, with the share of the draws nearest to each.
+
+    Ascents from peaks that hold none of the draws' weight are left out.
+    """
+    index = np.asarray(
+        jr.choice(key, len(weights), (NUM_ASCENTS,), p=jnp.asarray(weights))
+    )
+    scale = np.sqrt(weights @ (vectors - weights @ vectors) ** 2) + 1e-30
+    climbed = ascents.peaks(
+        vectors[index], np.full(NUM_ASCENTS, 0.1 * np.median(scale))
+    )
+    points = climbed.points
+    if len(points) == 0:
+        points = vectors[index[:1]]
+    nearest = np.empty(len(vectors), int)
+    for first in range(0, len(vectors), 4096):
+        part = slice(first, first + 4096)
+        distance = ((vectors[part, None] - points) / scale) ** 2
+        nearest[part] = distance.sum(axis=-1).argmin(axis=1)
+    per_replicate = np.stack(
+        [
+            np.bincount(which, share / max(share.sum(), 1e-300), len(points))
+            for which, share in zip(
+                np.split(nearest, num_replicates),
+                np.split(weights, num_replicates),
+                strict=True,
+            )
+        ]
+    )
+    pooled = np.bincount(nearest, weights, len(points))
+    order = np.argsort(-pooled, kind="stable")
+    return ModeTable(points[order], per_replicate[:, order], pooled[order])
+
+
+def _root_contributions(
+    results: list[Result], log_normalizers: np.ndarray
+) -> np.ndarray:
+    """What each initial draw contributes to Z, through all its descendants."""
+    scale = np.exp(log_normalizers - log_normalizers.max())
+    parts = []
+    for result, factor in zip(results, scale, strict=True):
+        count = result.particles.num_particles
+        by_root = np.bincount(
+            np.asarray(result.particles.roots),
+            np.asarray(result.weights, np.float64),
+            count,
+        )
+        parts.append(factor * by_root)
+    return np.concatenate(parts)
+
+
+def _acceptance(result: Result) -> np.ndarray:
+    return np.asarray(result.steps.acceptance_rate)
+
+
+def _key(seed: int) -> PRNGKeyArray:
+    if isinstance(seed, bool) or int(seed) != seed or not 0 <= seed < 2**32:
+        raise InvalidInputError(
+            f"seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}"
+        )
+    return jr.key(int(seed))
