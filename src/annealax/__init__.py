@@ -33,6 +33,8 @@ from annealax._sampler import transport as transport
 from annealax._serialise import FileError as FileError
 from annealax._serialise import load as load
 from annealax._serialise import save as save
+from annealax.auto import Sample as Sample
+from annealax.auto import sample as sample
 from annealax.trainers import AFT as AFT
 from annealax.trainers import CRAFT as CRAFT
 from annealax.trainers import SNF as SNF

@@ -39,6 +39,11 @@ class Modes(NamedTuple):
     log_densities: Float[np.ndarray, " modes"]
     members: np.ndarray
 
+    def highest(self, depth: float) -> "Modes":
+        """Those at most `depth` below the highest (members as they were)."""
+        kept = self.log_densities > self.log_densities[:1] - depth
+        return Modes(self.points[kept], self.log_densities[kept], self.members)
+
 
 class Ascents:
     """Compiled ascents of one density.
@@ -56,6 +61,20 @@ class Ascents:
         normal = np.asarray(jax.random.normal(key, (NUM_ASCENTS, size)))
         scales = np.repeat(_SCALES, _ASCENTS_PER_SCALE)
         return self.peaks(normal * scales[:, None], scales)
+
+    def more(
+        self, key: Array, modes: Modes, centre: np.ndarray, scale: np.ndarray
+    ) -> Modes:
+        """Modes known and those reached from points around them."""
+        normal = np.asarray(jax.random.normal(key, (NUM_ASCENTS, len(centre))))
+        scale = np.maximum(scale, 1e-3 * scale.max() + 1e-12)
+        starts = centre + 1.5 * normal * scale
+        found = self.peaks(starts, np.full(NUM_ASCENTS, float(np.median(scale))))
+        points = np.concatenate([modes.points, found.points])
+        values = np.concatenate([modes.log_densities, found.log_densities])
+        # In batches of one size: programs are compiled for it.
+        merged = self._distinct(_padded(points), _padded(values, -np.inf))
+        return Modes(merged.points, merged.log_densities, found.members)
 
     def peaks(self, starts: np.ndarray, scales: np.ndarray) -> Modes:
         """Climb from `starts`, with steps in proportion to `scales`, and sort out."""
@@ -88,6 +107,13 @@ class Ascents:
             peaks.append(index)
             self.num_evaluations += 9 * len(points)
         return Modes(points[peaks], values[peaks], members)
+
+
+def _padded(values: np.ndarray, fill: float = 0.0) -> np.ndarray:
+    """Filled up to a multiple of the number of ascents."""
+    missing = -len(values) % NUM_ASCENTS
+    filling = np.full((missing, *values.shape[1:]), fill, values.dtype)
+    return np.concatenate([values, filling])
 
 
 @eqx.filter_jit

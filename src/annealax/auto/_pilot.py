@@ -30,6 +30,9 @@ from annealax.kernels import HMC, Point
 from annealax.kernels._schedule import Constant
 
 TARGET_ACCEPTANCE = 0.8
+LONGEST = 2.0
+"""Length of a trajectory in units of the particles' scale, at most."""
+
 _ROUNDS = 3
 _GAIN = 1.5
 _MAX_TEMPERATURES = 1000
@@ -109,7 +112,7 @@ def run_pilot(
     size = path.shape[0]
     key, subkey = jr.split(key)
     particles = _start(sampler, subkey)
-    beta, log_step = jnp.zeros(()), jnp.log(jnp.asarray(1.0 / size**0.25))
+    beta, log_step = jnp.zeros(()), jnp.log(jnp.asarray(min(1.0 / size**0.25, LONGEST / num_leapfrog)))
     share = jnp.asarray(conditional_ess)
     steps: list[_Step] = []
     while float(beta) < 1 and len(steps) < max_temperatures:
@@ -181,7 +184,8 @@ def _advance(
         kernel = HMC(Constant(jnp.exp(log_step)), num_leapfrog, 1, Constant(scale))
         points, info = kernel.move_all(key, points, log_density, beta_next)
         rate = jnp.mean(info.acceptance_rate)
-        return (points, log_step + _GAIN * (rate - TARGET_ACCEPTANCE)), rate
+        log_step = log_step + _GAIN * (rate - TARGET_ACCEPTANCE)
+        return (points, jnp.minimum(log_step, jnp.log(LONGEST / num_leapfrog))), rate
 
     (points, log_step), rates = jax.lax.scan(
         move, (points, log_step), jr.split(key, _ROUNDS)

@@ -15,7 +15,7 @@ import numpy as np
 from flowjax.distributions import Normal
 from jaxtyping import Array, ArrayLike, Float
 
-from annealax._path import GeometricPath, sanitise
+from annealax._path import GeometricPath, InitialDistribution, sanitise
 from annealax.auto._hierarchy import Hierarchy
 
 MAX_FULL_SIZE = 2000
@@ -30,13 +30,22 @@ class Placement(eqx.Module):
     Args:
         mean: Where z = 0 goes.
         factor: A matrix, or a vector that stands for a diagonal one.
+        initial: Where passes start, in z; None for a normal somewhat wider than the
+            standard one.
     """
 
     mean: Float[Array, " size"]
     factor: Float[Array, " size"] | Float[Array, "size size"]
     log_det: Float[Array, ""]
+    initial: InitialDistribution | None
 
-    def __init__(self, mean: ArrayLike, factor: ArrayLike):
+    def __init__(
+        self,
+        mean: ArrayLike,
+        factor: ArrayLike,
+        initial: InitialDistribution | None = None,
+    ):
+        self.initial = initial
         self.mean = jnp.asarray(mean, jnp.result_type(float))
         self.factor = jnp.asarray(factor, jnp.result_type(float))
         exact = np.asarray(factor, np.float64)
@@ -99,12 +108,11 @@ def placed_path(
 ) -> GeometricPath:
     """From a normal to the density, in the coordinates of the placement."""
     size = placement.size
-    width = np.full(size, widening(size))
-    return GeometricPath(
-        Normal(jnp.zeros(size), jnp.asarray(width, jnp.result_type(float))),
-        Placed(log_density, placement),
-        betas,
-    )
+    initial = getattr(placement, "initial", None)
+    if initial is None:
+        width = jnp.full(size, widening(size))
+        initial = Normal(jnp.zeros(size), width)
+    return GeometricPath(initial, Placed(log_density, placement), betas)
 
 
 def widening(size: int) -> float:

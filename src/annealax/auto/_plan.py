@@ -16,7 +16,7 @@ from jaxtyping import Array
 from annealax._resampling import ESSResampling
 from annealax._result import Result
 from annealax._sampler import Sampler
-from annealax.auto._pilot import TARGET_ACCEPTANCE, Pilot
+from annealax.auto._pilot import LONGEST, TARGET_ACCEPTANCE, Pilot
 from annealax.auto._placement import Placement, placed_path
 from annealax.kernels import HMC, PerTemperature
 
@@ -91,7 +91,18 @@ class Plan:
     def adjusted(self, acceptance: np.ndarray, gain: float = 1.5) -> "Plan":
         """Step sizes moved towards the acceptance wanted."""
         move = gain * (np.asarray(acceptance, np.float64) - TARGET_ACCEPTANCE)
-        return dataclasses.replace(self, step_sizes=self.step_sizes * np.exp(move))
+        return dataclasses.replace(
+            self, step_sizes=self.step_sizes * np.exp(move)
+        ).capped()
+
+    def capped(self) -> "Plan":
+        """No trajectory much longer than a quarter of a period.
+
+        In units of the particles' scale a trajectory of length pi takes a normal
+        coordinate to its negative, and one of 2 pi back to where it was.
+        """
+        longest = LONGEST / self.num_leapfrog
+        return dataclasses.replace(self, step_sizes=np.minimum(self.step_sizes, longest))
 
 
 def first_plan(pilot: Pilot, placement: Placement, num_particles: int) -> Plan:
@@ -105,7 +116,7 @@ def first_plan(pilot: Pilot, placement: Placement, num_particles: int) -> Plan:
         num_particles=num_particles,
     )
     work = 0.5 * np.asarray(pilot.work_variance)
-    return plan.respaced(work, transitions_for(work))
+    return plan.respaced(work, transitions_for(work)).capped()
 
 
 def lengths(work: np.ndarray) -> np.ndarray:
@@ -119,7 +130,13 @@ def lengths(work: np.ndarray) -> np.ndarray:
 def transitions_for(work: np.ndarray) -> int:
     """How many transitions make each lose as much as it may."""
     count = lengths(work).sum() / np.sqrt(WORK_PER_TRANSITION)
-    return int(np.clip(np.ceil(count), _MIN_TRANSITIONS, _MAX_TRANSITIONS))
+    return round_up(float(np.clip(count, _MIN_TRANSITIONS, _MAX_TRANSITIONS)))
+
+
+def round_up(count: float | int) -> int:
+    """To one of few numbers, so that seeds share compiled programs."""
+    step = 2 ** max(0, int(np.floor(np.log2(count))) - 2)
+    return int(np.ceil(count / step) * step)
 
 
 def work_of(result: Result) -> np.ndarray:
@@ -133,7 +150,7 @@ def _num_leapfrog(step_sizes: np.ndarray, size: int) -> int:
     """A quarter of a period, within what the dimension makes sensible."""
     local = int(np.ceil(1.3 * size**0.25))
     wanted = _QUARTER_PERIOD / np.median(step_sizes)
-    return int(np.clip(np.round(wanted), local, 3 * local))
+    return round_up(float(np.clip(np.round(wanted), local, 3 * local)))
 
 
 def _rising(betas: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from jaxtyping import Array, PRNGKeyArray
 from annealax._errors import SamplingError
 from annealax.auto._explore import Ascents, Modes
 from annealax.auto._hierarchy import Hierarchy, fit_hierarchy
+from annealax.auto._mixture import MAX_MODES, mixture_at_modes, refit_mixture
 from annealax.auto._pilot import Pilot, run_pilot
 from annealax.auto._placement import (
     MAX_FULL_SIZE,
@@ -28,6 +29,9 @@ from annealax.auto._placement import (
 
 _CONDITIONAL_ESS = 0.9
 _MAX_HIERARCHY_SIZE = 128
+_MAX_MIXTURE_SIZE = 256
+_MAX_EXPLORATIONS = 8
+_DEPTH = 15.0
 _ROUNDS = 3
 _LEVEL = 0.1
 _POLISHINGS, _POOLED = 2, 4
@@ -103,11 +107,12 @@ class Search:
         self._say = say
         self._tried: list[Start] = []
         self._num_evaluations = 0
+        self._wide = (np.zeros(size), np.ones(size))
 
     def run(self, key: PRNGKeyArray, ascents: Ascents) -> Choice:
         """Try starts and choose one."""
         key, subkey = jr.split(key)
-        modes = ascents.from_scales(subkey, self._size)
+        modes = explore(subkey, ascents, self._size)
         self._num_evaluations += ascents.num_evaluations
         best: Start | None = None
         for name, placement in self._first_candidates(modes):
@@ -167,19 +172,26 @@ class Search:
             self._num_evaluations += fit.num_evaluations
             if fit.placement is not None and rivals == 1:
                 yield "Gaussian at the mode (Laplace)", fit.placement
-        kept = points[modes.log_densities > modes.log_densities[:1] - 20 - size]
-        if len(kept) > 1:
-            centre = kept.mean(axis=0)
-            scale = np.maximum(kept.std(axis=0), 1.0)
-            # Wide enough that no mode has a head start over another.
-            heights = 0.5 * np.sum(((kept - centre) / scale) ** 2, axis=1)
-            scale = scale * np.sqrt(max(1.0, heights.std() / _LEVEL))
-            yield f"normal as wide as {len(kept)} modes", Placement.scaled(centre, scale)
+        kept = modes.highest(_DEPTH)
+        count = len(kept.points)
+        if count > 1:
+            self._wide = _wide_normal(kept.points)
+            if count <= MAX_MODES and size <= _MAX_MIXTURE_SIZE:
+                mixture, spent = mixture_at_modes(self._log_density, kept, *self._wide)
+                self._num_evaluations += spent
+                if mixture is not None:
+                    yield f"Gaussians at {count} modes and a wide one", mixture
+            yield f"normal as wide as {count} modes", Placement.scaled(*self._wide)
         yield "standard normal", Placement.scaled(zero, 1.0)
 
     def _fitted_candidates(self, best: Start):
         """Starts fitted to the particles of the best so far."""
         pilot, placement = best.pilot, best.placement
+        if isinstance(placement, Placement) and placement.initial is not None:
+            fitted = refit_mixture(placement, pilot.z, pilot.weights, *self._wide)
+            if fitted is not None:
+                yield "Gaussians fitted to the particles at modes", fitted
+            return
         x = positions(placement, pilot.z)
         if self._size <= _MAX_HIERARCHY_SIZE:
             hierarchy = fit_hierarchy(x, pilot.weights)
@@ -195,7 +207,7 @@ class Search:
     def _compete(
         self, key: PRNGKeyArray, best: Start | None, name: str, placement
     ) -> Start | None:
-        limit = 1000 if best is None else max(100, 4 * len(best.pilot.betas))
+        limit = 1000 if best is None else max(60, int(1.5 * len(best.pilot.betas)))
         pilot = self._pilot(key, placement, limit)
         start = Start(name, placement, pilot)
         self._tried.append(start)
@@ -216,6 +228,29 @@ class Search:
         )
         self._num_evaluations += pilot.num_evaluations
         return pilot
+
+
+def explore(key: PRNGKeyArray, ascents: Ascents, size: int) -> Modes:
+    """Ascend from all scales, then from the region of the modes while new ones come."""
+    key, subkey = jr.split(key)
+    modes = ascents.from_scales(subkey, size)
+    for subkey in jr.split(key, _MAX_EXPLORATIONS):
+        kept = modes.highest(_DEPTH)
+        count = len(kept.points)
+        if not 1 < count <= MAX_MODES:
+            break
+        modes = ascents.more(subkey, modes, kept.points.mean(0), kept.points.std(0))
+        if len(modes.highest(_DEPTH).points) <= 1.02 * count:
+            break
+    return modes
+
+
+def _wide_normal(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centre and scale so wide that no mode has a head start over another."""
+    centre = points.mean(axis=0)
+    scale = np.maximum(points.std(axis=0), 1.0)
+    heights = 0.5 * np.sum(((points - centre) / scale) ** 2, axis=1)
+    return centre, scale * np.sqrt(max(1.0, heights.std() / _LEVEL))
 
 
 def _gain(old: Start, new: Start) -> float:

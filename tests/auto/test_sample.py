@@ -1,0 +1,135 @@
+"""The automatic mode from end to end, on targets with known answers."""
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+import annealax as ax
+from annealax import InvalidInputError, SamplingError
+from annealax.auto._answer import ModeTable, pooled_stderr
+from annealax.auto._messages import doubts
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Two named parameters, one positive: exp(-tau) times a normal of scale tau."""
+
+    def log_density(p):
+        return -p["tau"] - 0.5 * (p["mu"] - 1) ** 2 / 4 + jnp.log(p["tau"])
+
+    return ax.sample(
+        log_density,
+        {"mu": (), "tau": ()},
+        support={"tau": "positive"},
+        seed=3,
+        num_particles=300,
+    )
+
+
+def test_the_newcomers_script():
+    def log_density(x):
+        return -0.5 * jnp.sum(((x - 3.0) / 0.5) ** 2)
+
+    result = ax.sample(log_density, shape=(2,), seed=0)
+    exact = np.log(2 * np.pi * 0.25)
+    error = result.log_normalizer - exact
+    assert abs(error) < 5 * result.log_normalizer_stderr < 0.05
+    np.testing.assert_allclose(result.mean(), 3.0, atol=0.05)
+    np.testing.assert_allclose(result.std(), 0.5, atol=0.03)
+    assert result.warnings() == []
+
+
+def test_named_parameters_in_their_own_space(model):
+    """tau is Gamma(2): mean 2, variance 2; mu is N(1, 4). Five standard errors."""
+    exact = np.log(np.sqrt(2 * np.pi) * 2)
+    assert abs(model.log_normalizer - exact) < 5 * model.log_normalizer_stderr
+    assert set(model.x) == {"mu", "tau"}
+    assert np.all(np.asarray(model.x["tau"]) > 0)
+    mean, error = model.mean(), model.mean_stderr()
+    assert abs(mean["tau"] - 2) < 5 * error["tau"] < 0.5
+    assert abs(mean["mu"] - 1) < 5 * error["mu"] < 0.5
+    np.testing.assert_allclose(model.std()["tau"], np.sqrt(2), rtol=0.1)
+    square = model.expectation(lambda p: p["tau"] ** 2)
+    np.testing.assert_allclose(square, 6, rtol=0.15)
+
+
+def test_the_answer_can_be_read_and_drawn(model, tmp_path):
+    text = model.summary()
+    assert "log Z" in text
+    assert "tau" in text
+    assert max(map(len, text.splitlines())) < 100
+    assert len(text.splitlines()) < 45
+    model.plot().savefig(tmp_path / "answer.png")
+    draws = model.draws(jr.key(0), 11)
+    assert draws["mu"].shape == (11,)
+
+
+def test_the_same_seed_gives_the_same_answer(model):
+    def log_density(p):
+        return -p["tau"] - 0.5 * (p["mu"] - 1) ** 2 / 4 + jnp.log(p["tau"])
+
+    again = ax.sample(
+        log_density,
+        {"mu": (), "tau": ()},
+        support={"tau": "positive"},
+        seed=3,
+        num_particles=300,
+    )
+    assert again.log_normalizer == model.log_normalizer
+    np.testing.assert_array_equal(again.vectors, model.vectors)
+
+
+@pytest.mark.slow
+def test_a_funnel_needs_no_tuning():
+    result = ax.sample(ax.targets.Funnel(10), seed=1)
+    assert "depend" in result.choices["start"]
+    assert abs(result.log_normalizer) < 0.05
+
+
+@pytest.mark.slow
+def test_modes_that_a_standard_normal_would_miss():
+    target = ax.targets.GaussianMixture(
+        np.array([[-25.0, 10.0], [20.0, 30.0], [5.0, -30.0]]), weights=[1, 2, 3]
+    )
+    result = ax.sample(target, seed=0)
+    assert abs(result.log_normalizer) < 0.1
+    np.testing.assert_allclose(result.modes.weights, [1 / 2, 1 / 3, 1 / 6], atol=0.05)
+
+
+def test_zero_density_nearly_everywhere_is_an_error():
+    with pytest.raises(SamplingError, match="no pilot pass reached"):
+        ax.sample(lambda x: jnp.sum(x) * jnp.nan, (2,), num_particles=100)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"shape": (2,), "seed": -1}, "seed"),
+        ({"shape": (2,), "flow": "magic"}, "unknown flow 'magic'"),
+        ({"shape": (2,), "num_replicates": 1}, "num_replicates"),
+        ({"shape": (2,), "budget": "soon"}, "a budget is a time"),
+        ({"shape": (2,), "budget": -3}, "positive"),
+        ({}, "shape is needed"),
+    ],
+)
+def test_wrong_arguments(arguments, message, untyped):
+    with pytest.raises(InvalidInputError, match=message):
+        ax.sample(lambda x: -jnp.sum(x**2), **arguments)
+
+
+def test_replicates_that_agree_by_chance_do_not_shrink_the_error_bar():
+    same = np.zeros(8)
+    np.testing.assert_allclose(pooled_stderr(same, np.full(8, 0.4)), 0.4 / np.sqrt(8))
+    spread = np.array([-1.0, 1.0] * 4)
+    assert pooled_stderr(spread, np.full(8, 0.01)) > 0.2
+
+
+def test_doubts_are_put_in_words(model):
+    modes = ModeTable(np.zeros((2, 2)), np.array([[1, 0]] * 9 + [[0.5, 0.5]]), [0.9, 0.1])
+    modes = ModeTable(modes.points, modes.shares, np.asarray([0.9, 0.1]))
+    log_z = np.array([0.0] * 9 + [3.0])
+    found = doubts(log_z, np.full(10, 0.01), model.steps, 50.0, 0.9, modes, 300)
+    text = " ".join(found)
+    for word in ("disagree", "heavy tail", "effective sample size", "fewer than half"):
+        assert word in text
