@@ -24,12 +24,11 @@ import time
 from pathlib import Path
 
 import blackjax
-import blackjax.smc.resampling as resampling
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from blackjax.smc import adaptive_tempered, extend_params, tempered
+from blackjax.smc import adaptive_tempered, extend_params, resampling, tempered
 
 import annealax as ax
 from annealax.auto._answer import log_mean
@@ -80,7 +79,7 @@ ROWS = {
 
 
 def automatic(target, seed):
-    global compiling  # noqa: PLW0603
+    global compiling
     compiling, began = 0.0, time.perf_counter()
     result = ax.sample(target, seed=seed)
     total = time.perf_counter() - began

@@ -53,5 +53,5 @@ def parse_budget(text: str | None, evaluations: float | None) -> Budget:
     if text is not None and evaluations is not None:
         raise InvalidInputError("give --budget or --evaluations, not both.")
     budget = as_budget((text or "20s") if evaluations is None else evaluations)
-    assert budget is not None  # noqa: S101
+    assert budget is not None
     return budget

@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 import annealax as ax
+from annealax._budget import Budget
 from annealax.experiments import compare
 from annealax.experiments._attempt import pool
-from annealax._budget import Budget
 from annealax.experiments.cli import _assignments_of, app
 from annealax.experiments.problems import EXPERIMENTS
 from annealax.experiments.run import METHODS

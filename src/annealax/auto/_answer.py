@@ -110,7 +110,7 @@ class Sample:
 
     @property
     def log_normalizer(self) -> float:
-        """log Z: the logarithm of the mean of the replicates' Z, which is unbiased."""
+        """Log Z: the logarithm of the mean of the replicates' Z, which is unbiased."""
         return float(log_mean(self.replicate_log_normalizers))
 
     @property
@@ -231,7 +231,9 @@ def pooled_stderr(log_normalizers: np.ndarray, stderrs: np.ndarray) -> float:
     Few replicates may agree by chance, and the error bar of a single run may miss what
     all its particles missed: the larger of the two counts.
     """
-    relative = np.exp(np.asarray(log_normalizers, np.float64) - log_mean(log_normalizers))
+    relative = np.exp(
+        np.asarray(log_normalizers, np.float64) - log_mean(log_normalizers)
+    )
     count = len(relative)
     within = np.mean((relative * np.asarray(stderrs, np.float64)) ** 2)
     between = np.var(relative, ddof=1) if count > 1 else math.inf

@@ -99,7 +99,9 @@ class Ascents:
             if len(peaks) == _MAX_MODES:
                 break
             depth = np.asarray(
-                _dips(self._log_density, jnp.asarray(points[index]), points)
+                _dips(
+                    self._log_density, jnp.asarray(points[index]), jnp.asarray(points)
+                )
             )
             same = (depth < _DIP) & (members < 0) & np.isfinite(values)
             same[index] = True

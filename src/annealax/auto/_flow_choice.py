@@ -31,7 +31,7 @@ _LEARNING_RATE = 0.02
 Family = Callable[[PRNGKeyArray, tuple[int, ...]], AbstractBijection]
 
 FAMILIES: Mapping[str, Family] = {
-    "diagonal affine": lambda key, shape: flows.diagonal_affine(key, shape),
+    "diagonal affine": flows.diagonal_affine,
     "affine autoregressive": lambda key, shape: flows.affine_autoregressive(
         key, shape, hidden=(32, 32)
     ),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -79,9 +80,9 @@ def refit_mixture(
 ) -> Placement | None:
     """One step of expectation maximisation on particles; the wide normal stays."""
     start = placement.initial
-    assert isinstance(start, MixtureStart)  # noqa: S101
+    assert isinstance(start, MixtureStart)
     log_parts = np.asarray(
-        jax.vmap(start.mixture.component_log_densities)(z), np.float64
+        jax.vmap(start.mixture.component_log_densities)(jnp.asarray(z)), np.float64
     )
     log_parts[:, -1] -= 1e3  # the wide component explains nothing here
     parts = np.exp(log_parts - log_parts.max(axis=1, keepdims=True))

@@ -112,7 +112,10 @@ def run_pilot(
     size = path.shape[0]
     key, subkey = jr.split(key)
     particles = _start(sampler, subkey)
-    beta, log_step = jnp.zeros(()), jnp.log(jnp.asarray(min(1.0 / size**0.25, LONGEST / num_leapfrog)))
+    beta, log_step = (
+        jnp.zeros(()),
+        jnp.log(jnp.asarray(min(1.0 / size**0.25, LONGEST / num_leapfrog))),
+    )
     share = jnp.asarray(conditional_ess)
     steps: list[_Step] = []
     while float(beta) < 1 and len(steps) < max_temperatures:
@@ -159,6 +162,7 @@ def _advance(
     """Choose the next temperature, reweight and resample, move and adapt."""
     key, subkey = jr.split(key)
     path = sampler.path
+    assert isinstance(path, GeometricPath)
     slope = jax.vmap(lambda x: sanitise(path.target(x)) - path.initial.log_prob(x))(
         particles.x
     )
@@ -175,9 +179,7 @@ def _advance(
     spread = jnp.sqrt(weighted_mean(particles.weights, (particles.x - centre) ** 2))
     scale = jnp.maximum(spread, 1e-3 * jnp.max(spread) + 1e-30)
     log_density = path.at(beta_next)
-    points = Point(
-        particles.x, *jax.vmap(jax.value_and_grad(log_density))(particles.x)
-    )
+    points = Point(particles.x, *jax.vmap(jax.value_and_grad(log_density))(particles.x))
 
     def move(carry, key):
         points, log_step = carry
@@ -222,7 +224,9 @@ def _next_beta(
 
     left = 1 - beta
     low, high = jax.lax.fori_loop(0, 60, halve, (jnp.zeros_like(left), left))
-    delta = jnp.where(share(left) >= conditional_ess, left, jnp.where(low > 0, low, high))
+    delta = jnp.where(
+        share(left) >= conditional_ess, left, jnp.where(low > 0, low, high)
+    )
     # Always forward, in this precision.
     smallest = jnp.maximum(jnp.nextafter(beta, 1.0) - beta, 1e-7 * (beta + 1e-3))
     reached = beta + jnp.maximum(delta, smallest)

@@ -16,6 +16,7 @@ from jaxtyping import Array
 from annealax._resampling import ESSResampling
 from annealax._result import Result
 from annealax._sampler import Sampler
+from annealax.auto._hierarchy import Hierarchy
 from annealax.auto._pilot import LONGEST, TARGET_ACCEPTANCE, Pilot
 from annealax.auto._placement import Placement, placed_path
 from annealax.kernels import HMC, PerTemperature
@@ -40,7 +41,7 @@ class Plan:
         num_particles: Number of particles.
     """
 
-    placement: Placement
+    placement: Placement | Hierarchy
     betas: np.ndarray
     step_sizes: np.ndarray
     scales: np.ndarray
@@ -102,10 +103,14 @@ class Plan:
         coordinate to its negative, and one of 2 pi back to where it was.
         """
         longest = LONGEST / self.num_leapfrog
-        return dataclasses.replace(self, step_sizes=np.minimum(self.step_sizes, longest))
+        return dataclasses.replace(
+            self, step_sizes=np.minimum(self.step_sizes, longest)
+        )
 
 
-def first_plan(pilot: Pilot, placement: Placement, num_particles: int) -> Plan:
+def first_plan(
+    pilot: Pilot, placement: Placement | Hierarchy, num_particles: int
+) -> Plan:
     """The plan that a pilot suggests."""
     plan = Plan(
         placement=placement,

@@ -42,7 +42,9 @@ def _values(sample: Sample) -> np.ndarray:
     """Draws in the user's space, as columns."""
     x = sample.x
     parts = (
-        [x[each.name] for each in sample.space.parameters] if sample.space.named else [x]
+        [x[each.name] for each in sample.space.parameters]
+        if sample.space.named
+        else [x]
     )
     return np.concatenate([np.asarray(p).reshape(len(p), -1) for p in parts], axis=1)
 
@@ -130,7 +132,12 @@ def _marginal(axis: Axes, sample: Sample, column: int) -> None:
     low, high = values[order[np.searchsorted(total, [0.001, 0.999])]]
     pad = 0.1 * (high - low) + 1e-12
     axis.hist(
-        values, 60, (low - pad, high + pad), weights=weights, density=True, color=_BLUE
+        values,
+        bins=60,
+        range=(low - pad, high + pad),
+        weights=weights,
+        density=True,
+        color=_BLUE,
     )
     axis.set(xlabel=sample.space.coordinate_names()[column])
     axis.set_yticks([])

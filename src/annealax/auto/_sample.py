@@ -35,7 +35,7 @@ from annealax.auto._space import FreeDensity, Space, Support
 from annealax.auto._start import Choice, Search, positions
 
 _TUNING_PASSES = 4
-_TOTAL_PARTICLES = 16_000
+_DEFAULT_REPLICATES = 16
 _MIN_REPLICATES, _MAX_REPLICATES = 4, 256
 _GOOD_ENOUGH = 0.02
 _MANY_DIMENSIONS = 500
@@ -150,9 +150,7 @@ class _Job:
         choice = self._start(key_start, ascents, say)
         say(f"start: {choice.start.name}")
         plan, errors = self._tune(key_tune, choice)
-        say(
-            f"tuned: {plan.num_transitions} transitions, {plan.num_leapfrog} leapfrogs"
-        )
+        say(f"tuned: {plan.num_transitions} transitions, {plan.num_leapfrog} leapfrogs")
         sampler = plan.sampler(self.density)
         count = self._replicates(plan, errors)
         flows, reason = self._flows(key_flow, sampler, errors, count, say)
@@ -171,17 +169,25 @@ class _Job:
     def _tune(self, key: PRNGKeyArray, choice: Choice) -> tuple[Plan, "_Errors"]:
         """Passes that improve temperatures and step sizes."""
         began = time.perf_counter()
-        start, evaluations, seconds = choice.start, 0, []
-        count = self.num_particles or 1000
+        start, seconds = choice.start, list[float]()
+        count = self.num_particles or (
+            500 if self.space.size > _MANY_DIMENSIONS else 1000
+        )
         plan = first_plan(start.pilot, start.placement, count)
-        result: Result | None = None
-        for index, subkey in enumerate(jr.split(key, _TUNING_PASSES)):
-            if index:  # the last pass is not followed by a change
-                plan = plan.adjusted(_acceptance(result), 1.5 / index)
-                plan = plan.respaced(work_of(result), plan.num_transitions)
+
+        def run(subkey: PRNGKeyArray) -> Result:
             pass_began = time.perf_counter()
             result = jax.block_until_ready(plan.sampler(self.density).run(subkey))
             seconds.append(time.perf_counter() - pass_began)
+            return result
+
+        first, *others = jr.split(key, _TUNING_PASSES)
+        result = run(first)
+        evaluations = int(result.num_evaluations)
+        for index, subkey in enumerate(others):
+            plan = plan.adjusted(_acceptance(result), 1.5 / (index + 1))
+            plan = plan.respaced(work_of(result), plan.num_transitions)
+            result = run(subkey)
             evaluations += int(result.num_evaluations)
         self._record("tuning", evaluations, began)
         return plan, _Errors(
@@ -194,9 +200,11 @@ class _Job:
         """How many runs the budget allows."""
         if self.num_replicates is not None:
             return self.num_replicates
-        if self.budget is None:
-            return max(_MIN_REPLICATES, _TOTAL_PARTICLES // plan.num_particles)
         spent = sum(stage.evaluations for stage in self.stages)
+        if self.budget is None:
+            # The answer gets at least twice what the search for its sampler took.
+            enough = 2 * spent / errors.evaluations
+            return int(np.clip(enough, _DEFAULT_REPLICATES, 4 * _DEFAULT_REPLICATES))
         left, each = self.budget.amount - spent, float(errors.evaluations)
         if self.budget.unit == "seconds":
             left = self.budget.amount - (time.perf_counter() - self.began)
@@ -232,7 +240,7 @@ class _Job:
         for index, subkey in enumerate(jr.split(key, count)):
             results.append(jax.block_until_ready(sampler.run(subkey, flows)))
             if (index + 1) % max(1, count // 4) == 0:
-                value = log_mean([float(each.log_normalizer) for each in results])
+                value = log_mean(np.asarray([each.log_normalizer for each in results]))
                 say(f"replicate {index + 1} of {count}: log Z {value:.4f}")
         evaluations = sum(int(each.num_evaluations) for each in results)
         self._record("answer", evaluations, began)

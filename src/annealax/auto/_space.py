@@ -277,8 +277,11 @@ class Reflect(AbstractBijection):
     """x -> end - x."""
 
     shape: Shape = eqx.field(static=True)
+    cond_shape: None = eqx.field(static=True)
     end: float = eqx.field(static=True)
-    cond_shape: None = eqx.field(static=True, default=None)
+
+    def __init__(self, shape: Shape, end: float):
+        self.shape, self.cond_shape, self.end = shape, None, end
 
     def transform_and_log_det(self, x, condition=None):
         """Reflect."""
@@ -298,9 +301,7 @@ def _interval(shape: Shape, low: float, high: float) -> AbstractBijection:
     )
 
 
-def _from_bijection(
-    name: str, shape: Shape, bijection: AbstractBijection
-) -> Parameter:
+def _from_bijection(name: str, shape: Shape, bijection: AbstractBijection) -> Parameter:
     if bijection.cond_shape is not None:
         raise InvalidInputError(
             f"the bijection for {name or 'the density'} needs a condition; only "
@@ -308,7 +309,7 @@ def _from_bijection(
         )
     if bijection.shape == () and shape != ():
         for size in reversed(shape):
-            bijection = Vmap(bijection, axis_size=size)  # type: ignore[call-arg]
+            bijection = Vmap(bijection, axis_size=size)
     if tuple(bijection.shape) != shape:
         raise InvalidInputError(
             f"the bijection for {name or 'the density'} has shape {bijection.shape}, "

@@ -127,9 +127,9 @@ class Search:
             )
         for _ in range(_ROUNDS):
             before = best
-            for name, placement in self._fitted_candidates(best):
+            for name, placement in self._fitted_candidates(before):
                 key, subkey = jr.split(key)
-                best = self._compete(subkey, best, name, placement)
+                best = self._compete(subkey, best, name, placement) or before
             if best is before or _gain(before, best) < 1.5:
                 break
         if isinstance(best.placement, Hierarchy):
@@ -193,16 +193,16 @@ class Search:
                 yield "Gaussians fitted to the particles at modes", fitted
             return
         x = positions(placement, pilot.z)
+        if isinstance(placement, Hierarchy):
+            standard = Placement.scaled(np.zeros(self._size), 1.0)
+            fitted, kind = from_moments(standard, x, pilot.weights)
+        else:
+            fitted, kind = from_moments(placement, pilot.z, pilot.weights)
+        yield f"mean and covariance of particles ({kind})", fitted
         if self._size <= _MAX_HIERARCHY_SIZE:
             hierarchy = fit_hierarchy(x, pilot.weights)
             if hierarchy is not None:
                 yield _HIERARCHY, hierarchy
-        if isinstance(placement, Hierarchy):
-            placement = Placement.scaled(np.zeros(self._size), 1.0)
-            fitted, kind = from_moments(placement, x, pilot.weights)
-        else:
-            fitted, kind = from_moments(placement, pilot.z, pilot.weights)
-        yield f"mean and covariance of particles ({kind})", fitted
 
     def _compete(
         self, key: PRNGKeyArray, best: Start | None, name: str, placement
@@ -216,7 +216,9 @@ class Search:
             return best
         if best is None:
             return start
-        return start if _gain(best, start) > 1 else best
+        # A hierarchy costs more, and has to show that it is worth it.
+        needed = 1.5 if isinstance(placement, Hierarchy) else 1.0
+        return start if _gain(best, start) > needed else best
 
     def _pilot(self, key: PRNGKeyArray, placement, limit: int = 1000) -> Pilot:
         pilot = run_pilot(

@@ -9,9 +9,9 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
+from annealax._budget import Budget
 from annealax._fit import Fit, fit
 from annealax._mcmc import MarkovChains, mcmc
-from annealax._budget import Budget
 from annealax.experiments._settings import Settings
 from annealax.experiments.evaluate import compile_pass
 from annealax.experiments.run import Method

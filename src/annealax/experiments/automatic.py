@@ -1,4 +1,4 @@
-"""The automatic mode as a command: a function in a module, or an experiment's target."""
+"""The automatic mode as a command: for a function in a module, or an experiment."""
 
 import importlib
 import sys
@@ -207,4 +207,3 @@ def _support(text: str) -> Any:
         f"a support is real, positive, unit, simplex, or two bounds such as 0,10 (one "
         f"of them may be left out); got {text!r}."
     )
-

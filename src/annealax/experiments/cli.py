@@ -13,9 +13,9 @@ from rich.table import Table
 
 import annealax
 from annealax import vae
+from annealax._budget import parse_budget
 from annealax._errors import AnnealaxError, InvalidInputError
 from annealax.experiments import chains, compare, compare_report, pictures, report
-from annealax._budget import parse_budget
 from annealax.experiments._compilation import reuse_compiled_programs
 from annealax.experiments._fields import fields_of, format_value, parse_overrides
 from annealax.experiments._folder import (

@@ -22,6 +22,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from annealax._budget import Budget
 from annealax._errors import InvalidInputError
 from annealax._fit import Snapshot
 from annealax.experiments._attempt import (
@@ -33,7 +34,6 @@ from annealax.experiments._attempt import (
     train,
     train_and_deploy,
 )
-from annealax._budget import Budget
 from annealax.experiments._names import unknown_name
 from annealax.experiments._settings import Settings
 from annealax.experiments.evaluate import compile_pass
