@@ -125,7 +125,7 @@ def accept(
     proposal, log_ratio = gate((proposal, log_ratio), token, hopeless)
     log_ratio = jnp.where(hopeless, -jnp.inf, log_ratio)
     accepted = -exponential < log_ratio
-    point = jax.tree.map(lambda a, b: jnp.where(accepted, a, b), proposal, current)
+    point = _choose(accepted, proposal, current)
     log_accept = jnp.minimum(jnp.where(hopeless, _HOPELESS, log_ratio), 0)
     # The upper end keeps the logarithm finite where rejection is all but impossible.
     log_reject = jnp.log1p(
@@ -136,6 +136,26 @@ def accept(
         log_probability=jnp.where(accepted, log_accept, log_reject),
     )
     return point, decision
+
+
+def _choose(accepted: Array, proposal: PyTree, current: PyTree) -> PyTree:
+    """The proposal where it is accepted: one decision for all arrays.
+
+    Left to itself the compiler may work the decision out anew for each array, with sums
+    in another order. A ratio within a rounding error of the threshold then moves a
+    particle but leaves its log density behind: seen once in 15000 trajectories of 1600
+    dimensions, and the estimate of log Z was wrong by 20. What enters a conditional is
+    computed once.
+    """
+
+    def choose(accepted, proposal, current):
+        return jax.tree.map(lambda a, b: jnp.where(accepted, a, b), proposal, current)
+
+    def stay(accepted, proposal, current):
+        del accepted, proposal
+        return current
+
+    return jax.lax.cond(jnp.any(accepted), choose, stay, accepted, proposal, current)
 
 
 def check_count(name: str, value: int) -> int:
