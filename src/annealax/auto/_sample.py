@@ -35,7 +35,6 @@ from annealax.auto._space import FreeDensity, Space, Support
 from annealax.auto._start import Choice, Search, positions
 
 _TUNING_PASSES = 4
-_DEFAULT_REPLICATES = 16
 _MIN_REPLICATES, _MAX_REPLICATES = 4, 256
 _GOOD_ENOUGH = 0.02
 _MANY_DIMENSIONS = 500
@@ -203,8 +202,8 @@ class _Job:
         spent = sum(stage.evaluations for stage in self.stages)
         if self.budget is None:
             # The answer gets at least twice what the search for its sampler took.
-            enough = 2 * spent / errors.evaluations
-            return int(np.clip(enough, _DEFAULT_REPLICATES, 4 * _DEFAULT_REPLICATES))
+            usual = 8 if self.space.size > _MANY_DIMENSIONS else 16
+            return int(np.clip(2 * spent / errors.evaluations, usual, 4 * usual))
         left, each = self.budget.amount - spent, float(errors.evaluations)
         if self.budget.unit == "seconds":
             left = self.budget.amount - (time.perf_counter() - self.began)

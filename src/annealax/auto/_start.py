@@ -31,6 +31,7 @@ _CONDITIONAL_ESS = 0.9
 _MAX_HIERARCHY_SIZE = 128
 _MAX_MIXTURE_SIZE = 256
 _MAX_EXPLORATIONS = 8
+_EXPENSIVE_SIZE = 500
 _DEPTH = 15.0
 _ROUNDS = 3
 _LEVEL = 0.1
@@ -207,7 +208,8 @@ class Search:
     def _compete(
         self, key: PRNGKeyArray, best: Start | None, name: str, placement
     ) -> Start | None:
-        limit = 1000 if best is None else max(60, int(1.5 * len(best.pilot.betas)))
+        few = 20 if self._size > _EXPENSIVE_SIZE else 60
+        limit = 1000 if best is None else max(few, int(1.5 * len(best.pilot.betas)))
         pilot = self._pilot(key, placement, limit)
         start = Start(name, placement, pilot)
         self._tried.append(start)
