@@ -1,5 +1,7 @@
 """The ArviZ file of a run, `result.nc`, where ArviZ is installed."""
 
+from typing import Any
+
 import jax
 
 from annealax import _arviz
@@ -21,7 +23,7 @@ def write_arviz(folder: RunFolder, outcome: Outcome) -> list[str]:
     except _arviz.MissingExtraError:
         return []
     result, target = outcome.main.result, outcome.settings.target()
-    values = result.x
+    values: Any = result.x
     if isinstance(target, AbstractPosterior):
         values = jax.vmap(target.constrain)(result.x)
     data = _arviz.to_arviz(
