@@ -49,9 +49,43 @@ def test_copies_of_a_point_count_once():
     )
 
 
+def test_relatives_that_stayed_together_count_once():
+    """Resampled at the end with few survivors: equal weights, but clusters."""
+    rng = np.random.default_rng(0)
+    roots = np.repeat(np.arange(10), 200)
+    x = rng.normal(size=(10, 3))[roots] + 0.01 * rng.normal(size=(2000, 3))
+    data = _arviz.to_arviz(x, np.zeros(2000), roots=roots)
+    assert data.posterior.attrs["ess"] == pytest.approx(2000)
+    assert 7 <= data.posterior.sizes["draw"] <= 13
+
+
+def test_relatives_that_the_kernel_mixed_count_in_full():
+    rng = np.random.default_rng(0)
+    counts = []
+    for _ in range(20):
+        x, roots = rng.normal(size=(2000, 20)), rng.integers(0, 25, 2000)
+        data = _arviz.to_arviz(x, np.zeros(2000), roots=roots)
+        counts.append(data.posterior.sizes["draw"])
+    assert 1500 < np.mean(counts) <= 2000
+
+
+def test_without_resampling_roots_change_little():
+    x, log_weights = weighted(200)
+    plain = _arviz.to_arviz(x, log_weights)
+    rooted = _arviz.to_arviz(x, log_weights, roots=np.arange(2000))
+    ratio = rooted.posterior.sizes["draw"] / plain.posterior.sizes["draw"]
+    assert 0.7 < ratio <= 1
+
+
+def test_one_root_is_worth_one_draw():
+    x = np.random.default_rng(0).normal(size=(50, 2))
+    data = _arviz.to_arviz(x, np.zeros(50), roots=np.full(50, 7))
+    assert data.posterior.sizes["draw"] == 1
+
+
 def test_more_draws_than_the_ess_are_a_warning_and_copies_stand_together():
     x, log_weights = weighted(10)
-    with pytest.warns(UserWarning, match="2000 draws .* effective sample size of 10.0"):
+    with pytest.warns(UserWarning, match="2000 draws .* worth 10.0 independent"):
         data = _arviz.to_arviz(x, log_weights, num_draws=2000)
     draws = data.posterior.x.values[0, :, 0]
     changes = np.count_nonzero(np.diff(draws)) + 1
@@ -134,8 +168,8 @@ def test_a_result_exports_itself():
     attrs = data.posterior.attrs
     assert attrs["log_normalizer"] == pytest.approx(float(result.log_normalizer))
     assert attrs["ess"] == pytest.approx(float(result.ess), rel=1e-4)
-    assert attrs["ess_of_roots"] == pytest.approx(attrs["ess"] / 2, rel=1e-3)
-    assert data.posterior.sizes["draw"] == int(attrs["ess"])
+    assert 0.6 * attrs["ess"] < attrs["effective_draws"] <= attrs["ess"]
+    assert data.posterior.sizes["draw"] == int(attrs["effective_draws"])
     assert result.to_arviz().posterior.x.shape[2:] == (2,)
 
 

@@ -3,27 +3,26 @@ r"""Weighted draws as an ArviZ `InferenceData`, and as a netCDF file.
 ArviZ knows draws without weights, so the weighted particles are resampled. What must
 not get lost on the way is how little a few heavy particles say:
 
-- by default there are as many draws as the effective sample size, rounded down, and not
-  as many as there were particles. Copies of one point count as one point with the sum
-  of their weights, so a population that resampling has thinned out gets no credit for
-  its copies;
+- by default there are as many draws as the particles are worth (`effective_draws`), and
+  not as many as there were particles. That is at most the effective sample size of the
+  weights, where copies of one point count as one point with the sum of their weights;
+- resampling within a run makes weights equal, but not the particles independent. Where
+  the *roots* are known, the ancestors among the initial draws, the number of draws is
+  also at most the variance of the coordinates over the square of the standard error
+  that the genealogy gives for their means (`annealax._particles`): full credit for
+  particles that the kernel has mixed, none for what still remembers its ancestor. A
+  population that descends from one initial draw is worth one draw: nothing shows more;
 - copies of one point stand together in the chain, as where a Markov chain has rejected
   its proposals, so that `arviz.ess` sees them. Who asks for more draws than the
-  effective sample size is warned all the same: with a few heavy particles among many
-  light ones, `arviz.ess` of so many draws is several times too high.
-
-What the weights cannot show is common ancestry: particles that resampling made from one
-ancestor, then moved apart by the kernel, are not independent either. The attribute
-`ess_of_roots` of a `Result` is the effective sample size of the weights summed by
-ancestor, a lower bound; `Result.expectation_stderr` takes ancestry into account.
+  particles are worth is warned all the same.
 
 The groups are
 
 - `posterior`: the resampled draws, one chain;
 - `weighted_posterior`: the particles as they were, along the dimension `particle`;
 - `importance_sampling`: their `weight` and `log_weight` along the same dimension,
-  `log_normalizer`, `log_normalizer_stderr` and `ess`. The last three are attributes of
-  `posterior` too.
+  `log_normalizer`, `log_normalizer_stderr`, `ess` and `effective_draws`. The last four
+  are attributes of `posterior` too.
 """
 
 import contextlib
@@ -53,6 +52,7 @@ def to_arviz(
     log_normalizer_stderr: ArrayLike = np.nan,
     num_draws: int | None = None,
     names: Sequence[str] | None = None,
+    roots: ArrayLike | None = None,
     seed: int = 0,
     attributes: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -63,9 +63,11 @@ def to_arviz(
         log_weights: Their log weights, normalised or not.
         log_normalizer: Estimate of log Z.
         log_normalizer_stderr: Its standard error.
-        num_draws: Resampled draws; None for the effective sample size, rounded down.
+        num_draws: Resampled draws; None for as many as the particles are worth.
         names: If `values` is one array of vectors, a name for each coordinate; without
             them it becomes one variable `x`.
+        roots: Index of each particle's ancestor among the initial draws, if they were
+            resampled on the way.
         seed: Seed of the resampling.
         attributes: More attributes for `posterior`: text or numbers.
 
@@ -81,27 +83,17 @@ def to_arviz(
     weights = _normalised(np.asarray(log_weights, np.float64))
     _check_lengths(variables, len(weights))
     points = distinct_points(variables)
-    by_point = np.bincount(points, weights)
-    ess = float(1 / np.sum(by_point**2))
-    if num_draws is None:
-        num_draws = max(1, int(ess * (1 + 1e-9)))  # equal weights: rounding aside
-    if num_draws < 1:
-        raise InvalidInputError(
-            f"num_draws must be at least 1, got {num_draws}; leave it out to get as "
-            f"many as the effective sample size, here {ess:.1f}"
-        )
-    if num_draws > 1.01 * ess + 1:
-        warnings.warn(
-            f"{num_draws} draws out of particles with an effective sample size of "
-            f"{ess:.1f}: many are copies, and arviz.ess of them will be too high; "
-            "leave num_draws out, or use the group weighted_posterior",
-            stacklevel=2,
-        )
+    ess = float(1 / np.sum(np.bincount(points, weights) ** 2))
+    worth = ess
+    if roots is not None:
+        worth = min(ess, effective_draws(variables, weights, np.asarray(roots)))
+    num_draws = _num_draws(num_draws, worth)
     chosen = resample(points, weights, num_draws, np.random.default_rng(seed))
     scalars = {
         "log_normalizer": float(np.asarray(log_normalizer)),
         "log_normalizer_stderr": float(np.asarray(log_normalizer_stderr)),
         "ess": ess,
+        "effective_draws": worth,
     }
     found = {**scalars, "num_particles": len(weights), **(attributes or {})}
     return _inference_data(arviz, variables, weights, chosen, scalars, found)
@@ -162,6 +154,33 @@ def distinct_points(variables: Mapping[str, np.ndarray]) -> np.ndarray:
     if not labels:
         return np.arange(len(next(iter(variables.values()))))
     return np.unique(np.stack(labels, axis=1), axis=0, return_inverse=True)[1].ravel()
+
+
+def effective_draws(
+    variables: Mapping[str, np.ndarray], weights: np.ndarray, roots: np.ndarray
+) -> float:
+    """How many independent draws give means as precise as these particles do.
+
+    The ratio of variance to squared standard error, the latter by ancestry, pooled over
+    all coordinates. Centring on the mean itself takes a share of the noise away, all of
+    it if there is one root; that is put right.
+    """
+    _check_lengths({"roots": roots}, len(weights))
+    _, families = np.unique(roots, return_inverse=True)
+    left = 1 - float(np.sum(np.bincount(families, weights) ** 2))
+    alive = weights > 0
+    weights, families = weights[alive], families[alive]
+    ratios = []
+    for array in variables.values():
+        for column in array.reshape(len(array), -1)[alive].T.astype(np.float64):
+            centred = column - weights @ column
+            variance = float(weights @ centred**2)
+            error = float(np.sum(np.bincount(families, weights * centred) ** 2))
+            if variance > 0 and np.isfinite(variance):
+                ratios.append(error / variance)
+    if not ratios or left <= 1e-6:
+        return 1.0
+    return max(1.0, left / max(float(np.mean(ratios)), 1e-12))
 
 
 def resample(
@@ -232,6 +251,25 @@ def _normalised(log_weights: np.ndarray) -> np.ndarray:
         )
     weights = np.exp(log_weights - top)
     return weights / weights.sum()
+
+
+def _num_draws(num_draws: int | None, worth: float) -> int:
+    """The number of draws: what was asked for, or as many as the particles are worth."""
+    if num_draws is None:
+        return max(1, int(worth * (1 + 1e-9)))  # equal weights: rounding aside
+    if num_draws < 1:
+        raise InvalidInputError(
+            f"num_draws must be at least 1, got {num_draws}; leave it out to get as "
+            f"many as the particles are worth, here {worth:.1f}"
+        )
+    if num_draws > 1.01 * worth + 1:
+        warnings.warn(
+            f"{num_draws} draws out of particles that are worth {worth:.1f} independent "
+            "ones: many are copies or relatives, and arviz.ess of them will be too "
+            "high; leave num_draws out, or use the group weighted_posterior",
+            stacklevel=3,
+        )
+    return num_draws
 
 
 def _check_lengths(variables: Mapping[str, np.ndarray], count: int) -> None:

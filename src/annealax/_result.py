@@ -134,8 +134,8 @@ class Result(eqx.Module):
         Needs the extra `annealax[arviz]`. See `annealax._arviz` for what it holds.
 
         Args:
-            num_draws: Number of draws; None for the effective sample size, so that
-                ArviZ does not take a few heavy particles for many draws.
+            num_draws: Number of draws; None for as many as the particles are worth, so
+                that ArviZ does not take a few heavy particles for many draws.
             names: A name for each coordinate of a vector; None for one variable `x`.
             seed: Seed of the resampling.
         """
@@ -146,15 +146,9 @@ class Result(eqx.Module):
             log_normalizer_stderr=self.log_normalizer_stderr,
             num_draws=num_draws,
             names=names,
+            roots=self.particles.roots,
             seed=seed,
-            attributes=self.arviz_attributes(),
         )
-
-    def arviz_attributes(self) -> dict[str, float]:
-        """What else an ArviZ file says about this run."""
-        n = self.particles.num_particles
-        by_root = jax.ops.segment_sum(self.weights, self.particles.roots, n)
-        return {"ess_of_roots": float(1 / jnp.sum(by_root * by_root))}
 
     def check(self, path: AbstractPath) -> None:
         """Raise `SamplingError` if the numbers mean nothing (not under a trace)."""

@@ -31,9 +31,9 @@ def write_arviz(folder: RunFolder, outcome: Outcome) -> list[str]:
         result.log_weights,
         log_normalizer=result.log_normalizer,
         log_normalizer_stderr=result.log_normalizer_stderr,
+        roots=result.particles.roots,
         seed=outcome.seed,
         attributes={
-            **result.arviz_attributes(),
             "name": outcome.name,
             "method": outcome.method,
             "seed": outcome.seed,

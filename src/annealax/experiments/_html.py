@@ -48,6 +48,11 @@ def join(children: Iterable[Any]) -> Html:
     )
 
 
+def breakable(text: str) -> Html:
+    """Text that may be broken after underscores and commas, and not inside words."""
+    return Html(html.escape(text).replace("_", "_<wbr>").replace(",", ",<wbr>"))
+
+
 def section(title: str, *children: Any) -> Html:
     """A section with its heading."""
     return tag("section", tag("h2", title), *children)
@@ -103,6 +108,7 @@ def picture(image: Picture, title: str, alt: str) -> Html:
     """A picture inside the page, on a white card; wide ones scroll on a phone."""
     data = base64.b64encode(image.data).decode()
     wide = image.width > 2 * image.height and image.width > 1000
+    region = {"role": "region", "aria_label": title, "tabindex": "0"} if wide else {}
     return tag(
         "figure",
         tag(
@@ -115,9 +121,7 @@ def picture(image: Picture, title: str, alt: str) -> Html:
                 height=round(image.height / 1.5),
             ),
             class_="card scroll wide" if wide else "card scroll",
-            **(
-                {"role": "region", "aria_label": title, "tabindex": "0"} if wide else {}
-            ),
+            **region,
         ),
         tag("figcaption", title),
         class_="picture",

@@ -40,9 +40,13 @@ class Chart:
         return _LEFT if self.y_ticks else 8
 
     @property
+    def _bottom(self) -> int:
+        return _BOTTOM if self.x_label else 18
+
+    @property
     def _inside(self) -> tuple[int, int]:
         width, height = self.size
-        return width - self._left - _RIGHT, height - _TOP - _BOTTOM
+        return width - self._left - _RIGHT, height - _TOP - self._bottom
 
     def _place(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Pixels inside the plotting area, one row per point."""
@@ -111,7 +115,7 @@ class Chart:
     def _labels(self) -> list[Html]:
         across, down = self._inside
         found = []
-        for value in ticks(*self.x, count=max(2, across // 60)):
+        for value in ticks(*self.x, count=max(4, across // 36)):
             place = self._left + across * (value - self.x[0]) / (self.x[1] - self.x[0])
             found.append(
                 tag(
@@ -122,7 +126,7 @@ class Chart:
                     text_anchor="middle",
                 )
             )
-        for value in ticks(*self.y, count=4) if self.y_ticks else ():
+        for value in ticks(*self.y, count=6) if self.y_ticks else ():
             place = _TOP + down * (1 - (value - self.y[0]) / (self.y[1] - self.y[0]))
             found.append(
                 tag(
@@ -147,15 +151,15 @@ class Chart:
 
 
 def ticks(low: float, high: float, count: int) -> list[float]:
-    """About `count` round numbers between the limits."""
+    """Round numbers between the limits, at most `count` of them."""
     if not (math.isfinite(low) and math.isfinite(high) and high > low):
         return []
-    rough = (high - low) / max(count, 1)
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = power * next(m for m in (1, 2, 5, 10) if m * power >= rough * (1 - 1e-9))
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    return [index * step for index in range(first, last + 1)]
+    power = 10.0 ** math.floor(math.log10((high - low) / count))
+    for step in (m * power for m in (1, 2, 5, 10, 20, 50)):
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        if last - first < count:
+            return [index * step for index in range(first, last + 1)]
+    return []
 
 
 def tick_text(value: float) -> str:
@@ -182,6 +186,5 @@ def thin_out(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if width <= 1:
         return x, y
     count = len(y) // width
-    return tuple(  # type: ignore[return-value]
-        values[: count * width].reshape(count, width).mean(axis=1) for values in (x, y)
-    )
+    x, y = (v[: count * width].reshape(count, width).mean(axis=1) for v in (x, y))
+    return x, y

@@ -14,7 +14,15 @@ import numpy as np
 
 from annealax.experiments import page_charts
 from annealax.experiments._fields import fields_of, format_value
-from annealax.experiments._html import Html, page, picture, section, table, tag
+from annealax.experiments._html import (
+    Html,
+    breakable,
+    page,
+    picture,
+    section,
+    table,
+    tag,
+)
 from annealax.experiments._numbers import count_text, duration_text
 from annealax.experiments._run_files import Header, Picture, RunFiles, TableRow
 from annealax.experiments.problems import EXPERIMENTS
@@ -66,6 +74,7 @@ _KNOWN: Mapping[str, tuple[str, str]] = {
         "Line plots of log Z for every method, in full and magnified",
     ),
 }
+_GENERAL = {"temperatures.png", "marginals.png"}
 DRAWN_HERE = {"training.png"}
 """Pictures that the page draws itself, in its own colours."""
 
@@ -144,7 +153,7 @@ def off_by(row: TableRow, truth: float | None) -> str:
     value, error = row.log_normalizer, row.log_normalizer_stderr
     if truth is None or value is None or not error:
         return "?"
-    return f"{(value - truth) / error:+.1f} σ".replace("-", "−")
+    return f"{(value - truth) / error:+.1f}\u00a0σ".replace("-", "−")
 
 
 def headline(files: RunFiles) -> Html:
@@ -164,11 +173,12 @@ def headline(files: RunFiles) -> Html:
             )
         )
     share = files.ess / files.num_particles
+    just = ", just after resampling" if files.arrays["step_resampled"][-1] else ""
     cards.append(
         (
             "effective sample size",
             f"{share:.0%}",
-            f"{files.ess:.0f} of {files.num_particles} particles; lowest on the "
+            f"{files.ess:.0f} of {files.num_particles} particles{just}; lowest on the "
             f"ladder {main.lowest_ess[0]:.0%}",
         )
     )
@@ -238,7 +248,7 @@ def comparison(files: RunFiles) -> Html:
             headers,
             rows,
             caption="log Z of each sampler, with its cost",
-            strong=None if files.truth is None else 1,
+            strong=int(files.truth is not None) if len(files.rows) > 1 else None,
         ),
         tag("p", note, class_="note"),
     )
@@ -258,8 +268,9 @@ def _cells(row: TableRow, truth: float | None) -> Iterator[str]:
 
 
 def shown(pictures: Mapping[str, Picture]) -> Iterator[Html]:
-    """Pictures with what is known about them."""
-    for name, image in pictures.items():
+    """Pictures with what is known about them; those of the problem itself first."""
+    ordered = sorted(pictures.items(), key=lambda entry: entry[0] in _GENERAL)
+    for name, image in ordered:
         yield picture(image, *describe(name))
 
 
@@ -335,8 +346,10 @@ def settings_section(header: Header) -> Html:
     names = sorted(header.settings, key=lambda name: name not in header.overrides)
     rows = [
         [
-            tag("strong", name) if name in header.overrides else name,
-            setting_text(header.settings[name]),
+            tag("strong", breakable(name))
+            if name in header.overrides
+            else breakable(name),
+            breakable(setting_text(header.settings[name])),
             fields[name].doc.text if name in fields else "",
         ]
         for name in names

@@ -32,7 +32,7 @@ def passes_chart(rows: tuple[TableRow, ...], truth: float | None) -> Html:
         limits(np.append(values, known)),
         (len(rows) - 0.35, -0.75),
         "log Z",
-        (480, height),
+        (340, height),
         y_ticks=False,
     )
     if truth is not None:
@@ -106,7 +106,7 @@ def ladder_charts(files: RunFiles) -> list[Html]:
         figure(
             first.draw(
                 f"effective sample size at {len(ess)} temperatures, lowest "
-                f"{np.min(ess):.0f} %; resampled {times}"
+                f"{np.min(ess):.0f}%; resampled {times}"
             ),
             "ESS after reweighting, % of the particles; resampled ",
             tag("span", times, class_="key-second") if count else "never",
@@ -115,7 +115,7 @@ def ladder_charts(files: RunFiles) -> list[Html]:
         figure(
             second.draw(
                 f"acceptance of the Markov kernel at {len(ess)} temperatures, from "
-                f"{np.min(rates):.0f} % to {np.max(rates):.0f} %"
+                f"{np.min(rates):.0f}% to {np.max(rates):.0f}%"
             ),
             "Acceptance of the Markov kernel (%).",
         ),
@@ -142,10 +142,10 @@ def weight_charts(files: RunFiles) -> list[Html]:
     return [
         figure(
             first.draw(
-                f"share of the weight on the heaviest particles: {half:.0f} % of "
+                f"share of the weight on the heaviest particles: {half:.0f}% of "
                 "them hold half of it"
             ),
-            f"Share of the weight (%): half of it is on {half:.2g} % of the "
+            f"Share of the weight (%): half of it is on {half:.2g}% of the "
             f"particles, {weights.max():.2%} on the heaviest. Dashed: equal weights.",
         ),
         figure(
@@ -173,9 +173,10 @@ def coordinate_charts(files: RunFiles) -> tuple[str, list[Html]]:
     ]
     for j in range(count):
         for i in range(j):
-            chart = Chart(windows[i], windows[j], "", (170, 160))
+            chart = Chart(windows[i], windows[j], "", (170, 150))
             chart.dots(shown[drawn, i], shown[drawn, j], "first dots")
-            title = f"{names[i]} (across), {names[j]} (up)"
+            short = [names[k].partition(",")[0] for k in (i, j)]
+            title = f"{short[0]} (across), {short[1]} (up)"
             found.append(figure(chart.draw(f"draws: {title}"), title))
     return words, found
 
@@ -220,7 +221,7 @@ def _marginal(
 ) -> Html:
     counts, edges = np.histogram(values, _BINS, window, weights=weights)
     top = float(counts.max())
-    chart = Chart(window, (0.0, 1.08 * top or 1.0), "", (170, 130), y_ticks=False)
+    chart = Chart(window, (0.0, 1.08 * top or 1.0), "", (170, 150), y_ticks=False)
     chart.bars(edges, counts)
     return figure(chart.draw(f"weighted histogram: {name}"), name)
 
