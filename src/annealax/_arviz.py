@@ -38,6 +38,7 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from annealax._errors import AnnealaxError, InvalidInputError
+from annealax._weighted_draws import distinct_points, effective_draws, resample
 
 
 class MissingExtraError(AnnealaxError, ImportError):
@@ -86,6 +87,7 @@ def to_arviz(
     ess = float(1 / np.sum(np.bincount(points, weights) ** 2))
     worth = ess
     if roots is not None:
+        _check_lengths({"roots": np.asarray(roots)}, len(weights))
         worth = min(ess, effective_draws(variables, weights, np.asarray(roots)))
     num_draws = _num_draws(num_draws, worth)
     chosen = resample(points, weights, num_draws, np.random.default_rng(seed))
@@ -143,68 +145,6 @@ def import_arviz() -> ModuleType:
     return arviz
 
 
-def distinct_points(variables: Mapping[str, np.ndarray]) -> np.ndarray:
-    """A number for every particle, the same for copies of one point."""
-    labels = []
-    for array in variables.values():
-        rows = np.ascontiguousarray(array).reshape(len(array), -1)
-        if rows.shape[1]:
-            row = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))
-            labels.append(np.unique(row.ravel(), return_inverse=True)[1])
-    if not labels:
-        return np.arange(len(next(iter(variables.values()))))
-    return np.unique(np.stack(labels, axis=1), axis=0, return_inverse=True)[1].ravel()
-
-
-def effective_draws(
-    variables: Mapping[str, np.ndarray], weights: np.ndarray, roots: np.ndarray
-) -> float:
-    """How many independent draws give means as precise as these particles do.
-
-    The ratio of variance to squared standard error, the latter by ancestry, pooled over
-    all coordinates. Centring on the mean itself takes a share of the noise away, all of
-    it if there is one root; that is put right.
-    """
-    _check_lengths({"roots": roots}, len(weights))
-    _, families = np.unique(roots, return_inverse=True)
-    left = 1 - float(np.sum(np.bincount(families, weights) ** 2))
-    alive = weights > 0
-    weights, families = weights[alive], families[alive]
-    ratios = []
-    for array in variables.values():
-        for column in array.reshape(len(array), -1)[alive].T.astype(np.float64):
-            centred = column - weights @ column
-            variance = float(weights @ centred**2)
-            error = float(np.sum(np.bincount(families, weights * centred) ** 2))
-            if variance > 0 and np.isfinite(variance):
-                ratios.append(error / variance)
-    if not ratios or left <= 1e-6:
-        return 1.0
-    return max(1.0, left / max(float(np.mean(ratios)), 1e-12))
-
-
-def resample(
-    points: np.ndarray, weights: np.ndarray, num_draws: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Indices of particles, drawn systematically; copies of a point stand together.
-
-    Args:
-        points: Which point each particle is at (`distinct_points`).
-        weights: Normalised weights.
-        num_draws: Number of draws.
-        rng: Where randomness comes from.
-    """
-    # In random order: that of the particles follows their genealogy.
-    order = np.argsort(rng.permutation(points.max() + 1)[points], kind="stable")
-    cumulative = np.cumsum(weights[order])
-    positions = (np.arange(num_draws) + rng.uniform()) / num_draws * cumulative[-1]
-    # side="right" never selects a particle of weight zero, but rounding may end past
-    # the last of positive weight.
-    last = np.flatnonzero(weights[order])[-1]
-    index = np.minimum(np.searchsorted(cumulative, positions, side="right"), last)
-    return order[index]
-
-
 @contextlib.contextmanager
 def _without_announcements() -> Iterator[None]:
     """ArviZ 0.23 announces its next version once a day, by a warning on import."""
@@ -254,7 +194,7 @@ def _normalised(log_weights: np.ndarray) -> np.ndarray:
 
 
 def _num_draws(num_draws: int | None, worth: float) -> int:
-    """The number of draws: what was asked for, or as many as the particles are worth."""
+    """What was asked for, or as many draws as the particles are worth."""
     if num_draws is None:
         return max(1, int(worth * (1 + 1e-9)))  # equal weights: rounding aside
     if num_draws < 1:
@@ -264,9 +204,9 @@ def _num_draws(num_draws: int | None, worth: float) -> int:
         )
     if num_draws > 1.01 * worth + 1:
         warnings.warn(
-            f"{num_draws} draws out of particles that are worth {worth:.1f} independent "
-            "ones: many are copies or relatives, and arviz.ess of them will be too "
-            "high; leave num_draws out, or use the group weighted_posterior",
+            f"{num_draws} draws out of particles that are worth {worth:.1f} "
+            "independent ones: many are copies or relatives, and arviz.ess of them "
+            "will be too high; leave num_draws out, or use the group weighted_posterior",
             stacklevel=3,
         )
     return num_draws

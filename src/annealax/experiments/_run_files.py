@@ -112,6 +112,11 @@ class RunFiles:
         weights = np.exp(self.arrays["log_weights"])
         return float(weights.sum() ** 2 / np.sum(weights**2))
 
+    @property
+    def just_resampled(self) -> bool:
+        """Whether the last temperature resampled, which makes all weights equal."""
+        return bool(self.arrays["step_resampled"][-1])
+
 
 def read_files(path: Path) -> RunFiles:
     """Read the folder of a finished run.
@@ -210,6 +215,16 @@ def damaged(file: Path, what: object) -> FileError:
     return FileError(f"{file} is damaged: {text}; {_AGAIN}")
 
 
+def entries(
+    file: Path, content: Mapping[str, Any], key: str
+) -> list[Mapping[str, Any]]:
+    """A list of at least one object from a JSON object."""
+    found = _get(file, content, key, list)
+    if not found or not all(isinstance(entry, dict) for entry in found):
+        raise damaged(file, f"{key!r} must hold at least one object")
+    return found
+
+
 def number(file: Path, content: Mapping[str, Any], key: str) -> float:
     """A number from a JSON object."""
     return float(_get(file, content, key, (int, float)))
@@ -238,10 +253,7 @@ def _optional(file: Path, content: Mapping[str, Any], key: str) -> float | None:
 
 
 def _rows(file: Path, table: Mapping[str, Any]) -> tuple[TableRow, ...]:
-    rows = _get(file, table, "rows", list)
-    if not rows or not all(isinstance(row, dict) for row in rows):
-        raise damaged(file, "'rows' must hold at least one object")
-    return tuple(_row(file, row) for row in rows)
+    return tuple(_row(file, row) for row in entries(file, table, "rows"))
 
 
 def _row(file: Path, row: Mapping[str, Any]) -> TableRow:
@@ -281,7 +293,11 @@ def _check_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
     n, transitions = len(np.atleast_1d(arrays["log_weights"])), arrays["step_ess"].shape
     if arrays["log_weights"].shape != (n,) or arrays["x"].shape[:1] != (n,) or n == 0:
         raise damaged(file, "'x' and 'log_weights' do not fit together")
-    if len(transitions) != 1 or any(arrays[s].shape != transitions for s in steps):
+    if (
+        len(transitions) != 1
+        or not transitions[0]
+        or any(arrays[s].shape != transitions for s in steps)
+    ):
         raise damaged(file, "its arrays over temperatures do not fit together")
     if arrays["betas"].shape != (transitions[0] + 1,):
         raise damaged(file, "'betas' does not fit to the other arrays")

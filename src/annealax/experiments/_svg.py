@@ -26,6 +26,7 @@ class Chart:
         x_label: What the horizontal axis is.
         size: Width and height in pixels, axes included.
         y_ticks: Whether the vertical axis has numbers.
+        whole: Whether only whole numbers make sense on the horizontal axis.
     """
 
     x: tuple[float, float]
@@ -33,6 +34,7 @@ class Chart:
     x_label: str = ""
     size: tuple[int, int] = (340, 210)
     y_ticks: bool = True
+    whole: bool = False
     marks: list[Html] = dataclasses.field(default_factory=list)
 
     @property
@@ -116,6 +118,8 @@ class Chart:
         across, down = self._inside
         found = []
         for value in ticks(*self.x, count=max(4, across // 36)):
+            if self.whole and value % 1:
+                continue
             place = self._left + across * (value - self.x[0]) / (self.x[1] - self.x[0])
             found.append(
                 tag(

@@ -4,79 +4,27 @@ The page holds everything itself and opens offline: charts as SVG in the colours
 page, pictures as data, no scripts.
 """
 
-import math
-import re
-import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from annealax.experiments import page_charts
-from annealax.experiments._fields import fields_of, format_value
-from annealax.experiments._html import (
-    Html,
-    breakable,
-    page,
-    picture,
-    section,
-    table,
-    tag,
-)
+from annealax.experiments._html import Html, page, section, table, tag
 from annealax.experiments._numbers import count_text, duration_text
-from annealax.experiments._run_files import Header, Picture, RunFiles, TableRow
+from annealax.experiments._run_files import Picture, RunFiles, TableRow
+from annealax.experiments.page_parts import (
+    DRAWN_HERE,
+    again,
+    estimate,
+    method_label,
+    number_text,
+    off_by,
+    settings_section,
+    shown,
+    software,
+)
 from annealax.experiments.problems import EXPERIMENTS
-from annealax.experiments.run import METHODS
-
-_KNOWN: Mapping[str, tuple[str, str]] = {
-    "temperatures.png": (
-        "The first two coordinates of the particles, along the ladder of temperatures.",
-        "Scatter plots of the particles at temperatures from the start to the target",
-    ),
-    "marginals.png": (
-        "Weighted marginals of the first coordinates, with exact draws where known.",
-        "Weighted histograms of the first coordinates",
-    ),
-    "parameters.png": (
-        "Posterior of the parameters in their own space.",
-        "Histograms and intervals of the parameters",
-    ),
-    "intensity.png": (
-        "The intensity: posterior mean with the observed points, and relative spread.",
-        "Two maps: mean intensity with the points on it, and its relative spread",
-    ),
-    "digits.png": (
-        "The image, and draws from prior and posterior, decoded.",
-        "Two rows of small grey images: prior draws above, posterior draws below",
-    ),
-    "fields.png": (
-        "Fields drawn at temperatures along the ladder.",
-        "Lattice fields in red and blue, one column for each temperature",
-    ),
-    "magnetisation.png": (
-        "The magnetisation, with the share of either sign.",
-        "Histogram of the magnetisation, negative and positive in two colours",
-    ),
-    "pimh_trace.png": (
-        "Particle MCMC: traces of log Z and of observables.",
-        "Line plots over the iterations of the chains",
-    ),
-    "pimh_correlator.png": (
-        "Particle MCMC: correlations in time.",
-        "Zero-momentum correlator and effective mass with error bars",
-    ),
-    "pimh_magnetisation.png": (
-        "Particle MCMC: the magnetisation of the configurations.",
-        "Histogram of the magnetisation, negative and positive in two colours",
-    ),
-    "compare.png": (
-        "log Z against what was spent, a line for each repeat.",
-        "Line plots of log Z for every method, in full and magnified",
-    ),
-}
-_GENERAL = {"temperatures.png", "marginals.png"}
-DRAWN_HERE = {"training.png"}
-"""Pictures that the page draws itself, in its own colours."""
 
 
 def run_page(files: RunFiles) -> Html:
@@ -93,20 +41,37 @@ def run_page(files: RunFiles) -> Html:
     return page(
         f"{header.name}: log Z {estimate(files.main)}",
         tag("h1", header.name),
-        tag("p", lead(header, files.num_particles), class_="lead"),
+        tag("p", lead(files), class_="lead"),
         headline(files),
         warnings_box(files),
         section(
             "Beside other samplers" if len(files.rows) > 1 else "All passes",
             comparison(files),
-            page_charts.grid([page_charts.passes_chart(files.rows, files.truth)]),
+            page_charts.grid(
+                [
+                    page_charts.passes_chart(
+                        {row.label: row.repeats for row in files.rows}, files.truth
+                    )
+                ]
+            ),
         ),
         section("Training", page_charts.grid(training)) if training else None,
         section(
             "Along the ladder of temperatures",
             page_charts.grid(page_charts.ladder_charts(files)),
         ),
-        section("Weights", page_charts.grid(page_charts.weight_charts(files))),
+        section(
+            "Weights",
+            tag(
+                "p",
+                "The last temperature resampled, so all weights are equal; what they "
+                "were before shows in its effective sample size above.",
+                class_="note",
+            )
+            if files.just_resampled
+            else None,
+            page_charts.grid(page_charts.weight_charts(files)),
+        ),
         section(
             "Coordinates",
             tag("p", words, class_="note"),
@@ -120,40 +85,17 @@ def run_page(files: RunFiles) -> Html:
     )
 
 
-def method_label(name: str) -> str:
-    """What to call a method."""
-    return METHODS[name].label if name in METHODS else name
-
-
-def lead(header: Header, num_particles: int) -> str:
+def lead(files: RunFiles) -> str:
     """One line on what was run."""
+    header = files.header
     cls = EXPERIMENTS.get(header.name)
     what = "" if cls is None else (cls.__doc__ or "").partition("\n")[0].rstrip(".")
     what = f"{what}. " if what else ""
+    size = files.arrays["x"][0].size
     return (
-        f"{what}{method_label(header.method)}, {num_particles} particles, "
-        f"seed {header.seed}."
+        f"{what}{method_label(header.method)}, {files.num_particles} particles in "
+        f"{size} dimension{'s' * (size != 1)}, seed {header.seed}."
     )
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    """A number with so many decimals, or a question mark."""
-    if value is None or not math.isfinite(value):
-        return "?"
-    return f"{value:.{digits}f}".replace("-", "−")
-
-
-def estimate(row: TableRow) -> str:
-    """Log Z and its error bar."""
-    return f"{number(row.log_normalizer)} ± {number(row.log_normalizer_stderr)}"
-
-
-def off_by(row: TableRow, truth: float | None) -> str:
-    """Distance from the exact value in error bars."""
-    value, error = row.log_normalizer, row.log_normalizer_stderr
-    if truth is None or value is None or not error:
-        return "?"
-    return f"{(value - truth) / error:+.1f}\u00a0σ".replace("-", "−")
 
 
 def headline(files: RunFiles) -> Html:
@@ -163,25 +105,23 @@ def headline(files: RunFiles) -> Html:
     cards = [("log Z", estimate(main), "one pass, with its own error bar")]
     if files.truth is not None:
         off = off_by(main, files.truth)
-        cards.append(("exact log Z", number(files.truth), f"this pass is off by {off}"))
+        cards.append(
+            ("exact log Z", number_text(files.truth), f"this pass is off by {off}")
+        )
     if main.spread is not None:
         cards.append(
             (
                 f"mean of {count} passes",
-                number(main.mean),
-                f"spread from pass to pass {number(main.spread)}",
+                number_text(main.mean),
+                f"spread from pass to pass {number_text(main.spread)}",
             )
         )
-    share = files.ess / files.num_particles
-    just = ", just after resampling" if files.arrays["step_resampled"][-1] else ""
-    cards.append(
-        (
-            "effective sample size",
-            f"{share:.0%}",
-            f"{files.ess:.0f} of {files.num_particles} particles{just}; lowest on the "
-            f"ladder {main.lowest_ess[0]:.0%}",
-        )
-    )
+    n, ess, when = files.num_particles, files.ess, ""
+    if files.just_resampled:  # all weights are equal, and say nothing
+        ess, when = float(files.arrays["step_ess"][-1]), ", before the last resampling"
+    note = f"{ess:.0f} of {n} particles{when}; lowest on the ladder "
+    note += f"{main.lowest_ess[0]:.0%}"
+    cards.append(("effective sample size", f"{ess / n:.0%}", note))
     time = "no training"
     if files.training_seconds is not None:
         time = f"after {duration_text(files.training_seconds)} of training"
@@ -233,7 +173,7 @@ def comparison(files: RunFiles) -> Html:
     headers += ["time", "evals"]
     rows: list[list[Any]] = []
     if files.truth is not None:
-        exact = number(files.truth)
+        exact = number_text(files.truth)
         rows.append(["exact", "", exact, "", exact, "", "", "", "", ""])
     rows += [list(_cells(row, files.truth)) for row in files.rows]
     note = (
@@ -259,27 +199,12 @@ def _cells(row: TableRow, truth: float | None) -> Iterator[str]:
     yield str(row.num_transitions)
     yield estimate(row)
     yield off_by(row, truth)
-    yield number(row.mean)
-    yield number(row.spread)
+    yield number_text(row.mean)
+    yield number_text(row.spread)
     yield f"{row.lowest_ess.mean():.0%}"
     yield f"{row.ess.mean():.0%}"
     yield duration_text(row.seconds)
     yield "?" if row.evaluations is None else count_text(row.evaluations)
-
-
-def shown(pictures: Mapping[str, Picture]) -> Iterator[Html]:
-    """Pictures with what is known about them; those of the problem itself first."""
-    ordered = sorted(pictures.items(), key=lambda entry: entry[0] in _GENERAL)
-    for name, image in ordered:
-        yield picture(image, *describe(name))
-
-
-def describe(name: str) -> tuple[str, str]:
-    """Caption and description of a picture."""
-    if name in _KNOWN:
-        return _KNOWN[name]
-    plain = re.sub(r"[_-]+", " ", name.removesuffix(".png"))
-    return f"{plain}.", f"Picture that the run drew: {plain}"
 
 
 def chain_section(files: RunFiles, pictures: Mapping[str, Picture]) -> Html | None:
@@ -307,75 +232,3 @@ def chain_section(files: RunFiles, pictures: Mapping[str, Picture]) -> Html | No
         headers = ["expectation of", "mean", "standard error"]
         parts.append(table(headers, rows, caption="Expectations by particle MCMC"))
     return section("Particle MCMC", *parts, *shown(pictures))
-
-
-def command(header: Header) -> str:
-    """The command that does the same again."""
-    words = ["annealax", "run", header.name, "--method", header.method]
-    words += ["--seed", str(header.seed)]
-    for key, value in header.overrides.items():
-        words += ["--set", f"{key}={setting_text(value)}"]
-    return shlex.join(words)
-
-
-def setting_text(value: Any) -> str:
-    """A setting as it is given on the command line."""
-    return format_value(tuple(value) if isinstance(value, list) else value)
-
-
-def again(header: Header) -> Html:
-    """How to run it again."""
-    version = header.versions.get("annealax", "?")
-    return section(
-        "Run it again",
-        tag("pre", tag("code", command(header))),
-        tag(
-            "p",
-            f"With annealax {version} and the versions below, on the same kind of "
-            "machine, it gives the same numbers; only times differ, and with them how "
-            "many temperatures “SMC, same time” gets.",
-            class_="note",
-        ),
-    )
-
-
-def settings_section(header: Header) -> Html:
-    """All settings; those that were changed first."""
-    cls = EXPERIMENTS.get(header.name)
-    fields = {} if cls is None else fields_of(cls)
-    names = sorted(header.settings, key=lambda name: name not in header.overrides)
-    rows = [
-        [
-            tag("strong", breakable(name))
-            if name in header.overrides
-            else breakable(name),
-            breakable(setting_text(header.settings[name])),
-            fields[name].doc.text if name in fields else "",
-        ]
-        for name in names
-    ]
-    view = table(
-        ["setting", "value", "meaning"], rows, caption="Settings", numeric=False
-    )
-    note = "Bold: changed for this run." if header.overrides else "All as they come."
-    return section(
-        "Settings", tag("p", note, class_="note"), tag("div", view, class_="settings")
-    )
-
-
-def software(header: Header) -> Html:
-    """Versions, devices, and what else is known about where it ran."""
-    rows = [[name, str(value)] for name, value in header.versions.items()]
-    rows.append(["devices", ", ".join(header.devices)])
-    rows += [[key, text] for key, text in _flat(header.environment)]
-    view = table(["", "version"], rows, caption="Software", numeric=False)
-    return section("Software", tag("div", view, class_="settings"))
-
-
-def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in content.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key} ")
-        else:
-            entries = value if isinstance(value, list) else [value]
-            yield f"{prefix}{key}", ", ".join(map(str, entries))

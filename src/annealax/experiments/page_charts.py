@@ -1,9 +1,11 @@
 """The charts of a report, from the arrays of a run."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from annealax.experiments._html import Html, tag
-from annealax.experiments._run_files import RunFiles, TableRow
+from annealax.experiments._run_files import RunFiles
 from annealax.experiments._svg import Chart, limits, thin_out
 
 _COORDINATES = 4
@@ -23,28 +25,34 @@ def figure(chart: Html, *caption: object) -> Html:
     return tag("figure", chart, tag("figcaption", *caption))
 
 
-def passes_chart(rows: tuple[TableRow, ...], truth: float | None) -> Html:
-    """Log Z of every pass, a line of dots for each method."""
-    values = np.concatenate([row.repeats for row in rows])
+def passes_chart(
+    rows: Mapping[str, np.ndarray], truth: float | None, title: str = ""
+) -> Html:
+    """Log Z of every pass, a row of dots for each method or run.
+
+    Args:
+        rows: log Z of the passes, by label.
+        truth: The exact value, if known.
+        title: What the chart is about, if that needs saying.
+    """
+    values = np.concatenate(list(rows.values()))
     known = [] if truth is None else [truth]
-    height = 42 + 44 * len(rows)
     chart = Chart(
         limits(np.append(values, known)),
         (len(rows) - 0.35, -0.75),
         "log Z",
-        (340, height),
+        (340, 42 + 44 * len(rows)),
         y_ticks=False,
     )
     if truth is not None:
         chart.line([truth, truth], [-1, len(rows)], "second dashed")
-    for index, row in enumerate(rows):
-        chart.dots(row.repeats, np.full(len(row.repeats), index), "first marks")
-        chart.text(chart.x[0], index, row.label, lift=12)
+    for index, (label, repeats) in enumerate(rows.items()):
+        chart.dots(repeats, np.full(len(repeats), index), "first marks")
+        chart.text(chart.x[0], index, label, lift=12)
+    words = f"{title}: " if title else ""
+    words += "log Z of every pass, a row of dots for each sampler."
     exact = "" if truth is None else " The dashed line is the exact value."
-    return figure(
-        chart.draw("log Z of every pass, one row of dots for each method"),
-        f"log Z of every pass, a row of dots for each method.{exact}",
-    )
+    return figure(chart.draw(words), words + exact)
 
 
 def training_charts(files: RunFiles) -> list[Html]:
@@ -69,7 +77,7 @@ def _curve(values: np.ndarray, words: str, exact: float | None) -> Html:
     # The first steps, of untrained flows, can be far off: let the rest fill the chart.
     late = values[len(values) // 20 :]
     shown = late if exact is None else np.append(late, exact)
-    chart = Chart((1.0, float(len(values))), limits(shown), "training step")
+    chart = Chart((1.0, float(len(values))), limits(shown), "training step", whole=True)
     if exact is not None:
         chart.line(chart.x, [exact, exact], "second dashed")
     chart.line(*thin_out(steps, values), "first thin")
@@ -90,7 +98,7 @@ def ladder_charts(files: RunFiles) -> list[Html]:
     rates = 100 * np.asarray(files.arrays["step_acceptance_rate"], np.float64)
     steps = np.arange(1, len(ess) + 1, dtype=np.float64)
     ends = (0.5, len(ess) + 0.5)
-    first = Chart(ends, (0.0, 104.0), "temperature")
+    first = Chart(ends, (0.0, 104.0), "temperature", whole=True)
     threshold = files.header.settings.get("resample_threshold")
     if isinstance(threshold, int | float) and resampled.any():
         first.line(ends, [100 * threshold] * 2, "grey dashed")
@@ -98,7 +106,7 @@ def ladder_charts(files: RunFiles) -> list[Html]:
     first.dots(steps, ess, "first marks")
     first.dots(steps[resampled], ess[resampled], "second marks")
     count = int(resampled.sum())
-    second = Chart(ends, (0.0, 104.0), "temperature")
+    second = Chart(ends, (0.0, 104.0), "temperature", whole=True)
     second.line(steps, rates, "first")
     second.dots(steps, rates, "first marks")
     times = "once" if count == 1 else f"{count} times"
