@@ -29,8 +29,8 @@ _FLAGS = (
 )
 # The child cannot be given descriptors 3 and 4 directly: it moves them there itself.
 _LAUNCH = """
-import os, sys
-read, write = os.dup(int(sys.argv[1])), os.dup(int(sys.argv[2]))
+import fcntl, os, sys
+read, write = (fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3])
 os.dup2(read, 3)
 os.dup2(write, 4)
 os.execv(sys.argv[3], sys.argv[3:])
@@ -61,6 +61,13 @@ class Browser:
         os.close(to_write)
         self._buffer, self._count, self._session = b"", 0, None
         self.events = []
+        try:
+            self._attach()
+        except BaseException:
+            self.close()
+            raise
+
+    def _attach(self):
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call(
             "Target.attachToTarget", targetId=target, flatten=True
@@ -74,7 +81,7 @@ class Browser:
         try:
             self.call("Browser.close")
             self._process.wait(10)
-        except (OSError, EOFError, TimeoutError, subprocess.TimeoutExpired):
+        except (OSError, EOFError, subprocess.TimeoutExpired):
             self._process.kill()
             self._process.wait(10)
         os.close(self._read)

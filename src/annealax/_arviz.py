@@ -27,7 +27,6 @@ The groups are
 
 import contextlib
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -116,15 +115,14 @@ def to_netcdf(path: str | os.PathLike, data: Any) -> None:
             {str(name): str(name).replace("/", ".") for name in group.variables}
         )
     )
-    descriptor, temporary = tempfile.mkstemp(
-        dir=target.parent, prefix=f".{target.name}."
-    )
-    os.close(descriptor)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        renamed.to_netcdf(temporary, engine="h5netcdf")
-        os.replace(temporary, target)
+        renamed.to_netcdf(str(part), engine="h5netcdf")
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(target)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
 
 
 def import_arviz() -> ModuleType:
@@ -206,7 +204,8 @@ def _num_draws(num_draws: int | None, worth: float) -> int:
         warnings.warn(
             f"{num_draws} draws out of particles that are worth {worth:.1f} "
             "independent ones: many are copies or relatives, and arviz.ess of them "
-            "will be too high; leave num_draws out, or use the group weighted_posterior",
+            "will be too high; leave num_draws out, or use the group "
+            "weighted_posterior",
             stacklevel=3,
         )
     return num_draws

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 
 from annealax import _arviz
+from annealax._errors import InvalidInputError
 from annealax.experiments._folder import RunFolder
 from annealax.experiments.run import Outcome
 from annealax.targets._posterior import AbstractPosterior
@@ -39,5 +40,11 @@ def write_arviz(folder: RunFolder, outcome: Outcome) -> list[str]:
             "seed": outcome.seed,
         },
     )
-    _arviz.to_netcdf(folder.path / NAME, data)
+    try:
+        _arviz.to_netcdf(folder.path / NAME, data)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write {folder.path / NAME}: {error}; free some space or choose "
+            "another folder with --out."
+        ) from error
     return [NAME]

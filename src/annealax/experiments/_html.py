@@ -7,7 +7,7 @@ from importlib import resources
 from typing import Any
 
 import annealax
-from annealax.experiments._run_files import Picture
+from annealax.experiments._read import Picture
 
 GENERATOR = '<meta name="generator" content="annealax'
 """How every page of ours can be told."""

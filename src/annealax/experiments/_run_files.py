@@ -5,11 +5,7 @@ Whatever is missing or damaged is a `FileError` of one line.
 """
 
 import dataclasses
-import json
 import math
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,20 +13,17 @@ from typing import Any
 import numpy as np
 
 from annealax._serialise import FileError
-
-_AGAIN = "run it again"
-_PNG = b"\x89PNG\r\n\x1a\n"
-_PNG_END = b"IEND\xaeB`\x82"
-
-
-@dataclasses.dataclass(frozen=True)
-class Picture:
-    """A PNG file: its bytes and size."""
-
-    name: str
-    data: bytes
-    width: int
-    height: int
+from annealax.experiments._read import (
+    Picture,
+    damaged,
+    entries,
+    number,
+    optional_number,
+    read_arrays,
+    read_json,
+    read_pictures,
+    typed,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,14 +118,21 @@ def read_files(path: Path) -> RunFiles:
         FileError: If there is no finished run, or its files are damaged.
     """
     header = read_header(path)
+    if (path / "compare.json").exists() and not (path / "table.json").exists():
+        raise FileError(
+            f"{path} holds a comparison of methods, not a run: give it to `annealax "
+            "report` alone"
+        )
     table = read_json(path / "table.json", "the run did not finish")
     arrays = read_arrays(path / "result.npz")
     _check_arrays(path / "result.npz", arrays)
     chain = path / "pimh.npz"
     return RunFiles(
         header=header,
-        truth=_optional(path / "table.json", table, "log_normalizer_true"),
-        training_seconds=_optional(path / "table.json", table, "training_seconds"),
+        truth=optional_number(path / "table.json", table, "log_normalizer_true"),
+        training_seconds=optional_number(
+            path / "table.json", table, "training_seconds"
+        ),
         rows=_rows(path / "table.json", table),
         arrays=arrays,
         chain=read_arrays(chain) if chain.exists() else {},
@@ -150,106 +150,18 @@ def read_header(path: Path) -> Header:
         )
     content = read_json(file, "")
     environment = path / "environment.json"
-    seed = _get(file, content, "seed", int)
+    seed = typed(file, content, "seed", int)
     return Header(
         path=path,
-        name=_get(file, content, "name", str),
-        method=_get(file, content, "method", str),
+        name=typed(file, content, "name", str),
+        method=typed(file, content, "method", str),
         seed=seed,
-        overrides=_get(file, content, "overrides", dict),
-        settings=_get(file, content, "settings", dict),
-        versions=_get(file, content, "versions", dict),
-        devices=tuple(map(str, _get(file, content, "devices", list))),
+        overrides=typed(file, content, "overrides", dict),
+        settings=typed(file, content, "settings", dict),
+        versions=typed(file, content, "versions", dict),
+        devices=tuple(map(str, typed(file, content, "devices", list))),
         environment=read_json(environment, "") if environment.exists() else {},
     )
-
-
-def read_json(file: Path, missing: str) -> dict[str, Any]:
-    """An object from a JSON file; `missing` says why it may not be there."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileError(f"there is no {file}: {missing}; {_AGAIN}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise damaged(file, error) from error
-    if not isinstance(content, dict):
-        raise damaged(file, f"an object is expected, not {type(content).__name__}")
-    return content
-
-
-def read_arrays(file: Path) -> dict[str, np.ndarray]:
-    """All arrays of an npz file."""
-    try:
-        # Opened here because np.load forgets to close a file it cannot read.
-        with file.open("rb") as raw, np.load(raw, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
-    except FileNotFoundError:
-        raise FileError(
-            f"there is no {file}: the run did not finish; {_AGAIN}"
-        ) from None
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        KeyError,
-        AttributeError,  # a single array has no files
-        TypeError,
-        SyntaxError,  # a header that numpy cannot read
-        NotImplementedError,  # a compression that zipfile does not know
-        RuntimeError,  # a file that says it is encrypted
-        struct.error,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise damaged(file, error) from error
-
-
-def read_pictures(path: Path) -> dict[str, Picture]:
-    """All PNG files of a folder, by name."""
-    return {file.name: _picture(file) for file in sorted(path.glob("*.png"))}
-
-
-def damaged(file: Path, what: object) -> FileError:
-    """The error for a file that cannot be used."""
-    text = " ".join(str(what).split()) or type(what).__name__
-    return FileError(f"{file} is damaged: {text}; {_AGAIN}")
-
-
-def entries(
-    file: Path, content: Mapping[str, Any], key: str
-) -> list[Mapping[str, Any]]:
-    """A list of at least one object from a JSON object."""
-    found = _get(file, content, key, list)
-    if not found or not all(isinstance(entry, dict) for entry in found):
-        raise damaged(file, f"{key!r} must hold at least one object")
-    return found
-
-
-def number(file: Path, content: Mapping[str, Any], key: str) -> float:
-    """A number from a JSON object."""
-    return float(_get(file, content, key, (int, float)))
-
-
-def _picture(file: Path) -> Picture:
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise damaged(file, error) from error
-    if not data.startswith(_PNG) or not data.endswith(_PNG_END):
-        raise damaged(file, "it is not a whole PNG picture")
-    width, height = struct.unpack(">II", data[16:24])
-    return Picture(file.name, data, width, height)
-
-
-def _get(file: Path, content: Mapping[str, Any], key: str, kind: Any) -> Any:
-    value = content.get(key)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise damaged(file, f"{key!r} is missing or of the wrong type")
-    return value
-
-
-def _optional(file: Path, content: Mapping[str, Any], key: str) -> float | None:
-    return None if content.get(key) is None else number(file, content, key)
 
 
 def _rows(file: Path, table: Mapping[str, Any]) -> tuple[TableRow, ...]:
@@ -258,7 +170,7 @@ def _rows(file: Path, table: Mapping[str, Any]) -> tuple[TableRow, ...]:
 
 def _row(file: Path, row: Mapping[str, Any]) -> TableRow:
     def numbers(key: str) -> np.ndarray:
-        found = _get(file, row, key, list)
+        found = typed(file, row, key, list)
         try:
             return np.array([math.nan if v is None else float(v) for v in found])
         except (TypeError, ValueError) as error:
@@ -269,16 +181,16 @@ def _row(file: Path, row: Mapping[str, Any]) -> TableRow:
     if not len(repeats) == len(ess) == len(lowest) or not len(repeats):
         raise damaged(file, "its rows hold lists of different lengths, or empty ones")
     return TableRow(
-        label=_get(file, row, "label", str),
-        num_transitions=_get(file, row, "num_transitions", int),
-        log_normalizer=_optional(file, row, "log_normalizer"),
-        log_normalizer_stderr=_optional(file, row, "log_normalizer_stderr"),
+        label=typed(file, row, "label", str),
+        num_transitions=typed(file, row, "num_transitions", int),
+        log_normalizer=optional_number(file, row, "log_normalizer"),
+        log_normalizer_stderr=optional_number(file, row, "log_normalizer_stderr"),
         repeats=repeats,
         ess=ess,
         lowest_ess=lowest,
         seconds=number(file, row, "seconds_per_pass"),
-        evaluations=_optional(file, row, "evaluations_per_pass"),
-        warnings=tuple(map(str, _get(file, row, "warnings", list))),
+        evaluations=optional_number(file, row, "evaluations_per_pass"),
+        warnings=tuple(map(str, typed(file, row, "warnings", list))),
     )
 
 
@@ -301,5 +213,5 @@ def _check_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
         raise damaged(file, "its arrays over temperatures do not fit together")
     if arrays["betas"].shape != (transitions[0] + 1,):
         raise damaged(file, "'betas' does not fit to the other arrays")
-    if not np.max(arrays["log_weights"]) < np.inf:
-        raise damaged(file, "'log_weights' are not numbers")
+    if not np.isfinite(np.max(arrays["log_weights"])):
+        raise damaged(file, "no particle of 'log_weights' has a weight")

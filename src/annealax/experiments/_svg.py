@@ -12,6 +12,8 @@ import numpy as np
 
 from annealax.experiments._html import Html, tag
 
+Number = float | int
+
 _MAX_POINTS = 600
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 8, 34
 
@@ -29,8 +31,8 @@ class Chart:
         whole: Whether only whole numbers make sense on the horizontal axis.
     """
 
-    x: tuple[float, float]
-    y: tuple[float, float]
+    x: tuple[Number, Number]
+    y: tuple[Number, Number]
     x_label: str = ""
     size: tuple[int, int] = (340, 210)
     y_ticks: bool = True
@@ -85,7 +87,7 @@ class Chart:
         path = "M" + "L".join(f"{across:.1f} {down:.1f}" for across, down in points)
         self.marks.append(tag("path", d=path + "Z", class_="area"))
 
-    def text(self, x: float, y: float, words: str, *, lift: float = 4.0):
+    def text(self, x: Number, y: Number, words: str, *, lift: Number = 4):
         """Words that begin at a point, a little above it."""
         ((across, down),) = self._place(np.array([x]), np.array([y]))
         self.marks.append(tag("text", words, x=f"{across:.1f}", y=f"{down - lift:.1f}"))
@@ -154,7 +156,7 @@ class Chart:
         return found
 
 
-def ticks(low: float, high: float, count: int) -> list[float]:
+def ticks(low: Number, high: Number, count: int) -> list[float]:
     """Round numbers between the limits, at most `count` of them."""
     if not (math.isfinite(low) and math.isfinite(high) and high > low):
         return []
@@ -166,7 +168,7 @@ def ticks(low: float, high: float, count: int) -> list[float]:
     return []
 
 
-def tick_text(value: float) -> str:
+def tick_text(value: Number) -> str:
     """A short number; minus signs as printers set them."""
     return f"{value:.6g}".replace("-", "−")
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from annealax.experiments import page_charts
 from annealax.experiments._html import Html, page, section, table, tag
-from annealax.experiments._numbers import count_text, duration_text
-from annealax.experiments._run_files import Picture, RunFiles, TableRow
+from annealax.experiments._numbers import count_text, duration_text, percent_text
+from annealax.experiments._read import Picture
+from annealax.experiments._run_files import RunFiles, TableRow
 from annealax.experiments.page_parts import (
     DRAWN_HERE,
     again,
@@ -120,8 +121,8 @@ def headline(files: RunFiles) -> Html:
     if files.just_resampled:  # all weights are equal, and say nothing
         ess, when = float(files.arrays["step_ess"][-1]), ", before the last resampling"
     note = f"{ess:.0f} of {n} particles{when}; lowest on the ladder "
-    note += f"{main.lowest_ess[0]:.0%}"
-    cards.append(("effective sample size", f"{ess / n:.0%}", note))
+    note += percent_text(float(main.lowest_ess[0]))
+    cards.append(("effective sample size", percent_text(ess / n), note))
     time = "no training"
     if files.training_seconds is not None:
         time = f"after {duration_text(files.training_seconds)} of training"
@@ -201,8 +202,8 @@ def _cells(row: TableRow, truth: float | None) -> Iterator[str]:
     yield off_by(row, truth)
     yield number_text(row.mean)
     yield number_text(row.spread)
-    yield f"{row.lowest_ess.mean():.0%}"
-    yield f"{row.ess.mean():.0%}"
+    yield percent_text(float(row.lowest_ess.mean()))
+    yield percent_text(float(row.ess.mean()))
     yield duration_text(row.seconds)
     yield "?" if row.evaluations is None else count_text(row.evaluations)
 

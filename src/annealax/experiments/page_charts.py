@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from annealax.experiments._html import Html, tag
+from annealax.experiments._numbers import percent_text
 from annealax.experiments._run_files import RunFiles
 from annealax.experiments._svg import Chart, limits, thin_out
 
@@ -114,7 +115,7 @@ def ladder_charts(files: RunFiles) -> list[Html]:
         figure(
             first.draw(
                 f"effective sample size at {len(ess)} temperatures, lowest "
-                f"{np.min(ess):.0f}%; resampled {times}"
+                f"{percent_text(np.min(ess) / 100)}; resampled {times}"
             ),
             "ESS after reweighting, % of the particles; resampled ",
             tag("span", times, class_="key-second") if count else "never",
@@ -123,7 +124,8 @@ def ladder_charts(files: RunFiles) -> list[Html]:
         figure(
             second.draw(
                 f"acceptance of the Markov kernel at {len(ess)} temperatures, from "
-                f"{np.min(rates):.0f}% to {np.max(rates):.0f}%"
+                f"{percent_text(np.min(rates) / 100)} to "
+                f"{percent_text(np.max(rates) / 100)}"
             ),
             "Acceptance of the Markov kernel (%).",
         ),

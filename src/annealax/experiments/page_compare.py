@@ -15,11 +15,12 @@ from annealax.experiments._html import (
     table,
     tag,
 )
-from annealax.experiments._numbers import duration_text
+from annealax.experiments._numbers import duration_text, percent_text
 from annealax.experiments._run_files import RunFiles
 from annealax.experiments.page_parts import (
     DRAWN_HERE,
     command,
+    command_box,
     describe,
     estimate,
     method_label,
@@ -45,7 +46,7 @@ def several_runs_page(runs: Sequence[RunFiles]) -> Html:
         *_pictures(named),
         section(
             "Run them again",
-            *(tag("pre", tag("code", command(run.header))) for run in runs),
+            *(command_box(command(run.header)) for run in runs),
         ),
     )
 
@@ -61,26 +62,26 @@ def labels(paths: Sequence[Path]) -> list[str]:
 
 
 def _overview(runs: Mapping[str, RunFiles]) -> Html:
-    headers = ["run", "problem", "method", "seed", "particles", "steps", "log Z"]
-    headers += ["off by", "mean", "spread", "ESS", "low ESS", "pass", "training"]
+    headers = ["run", "log Z", "off by", "mean", "spread", "ESS", "low ESS", "pass"]
+    headers += ["training", "method", "steps", "particles", "seed", "problem"]
 
     def cells(name: str, run: RunFiles) -> Iterator[str]:
         row = run.main
         yield name
-        yield run.header.name
-        yield method_label(run.header.method)
-        yield str(run.header.seed)
-        yield str(run.num_particles)
-        yield str(row.num_transitions)
         yield estimate(row)
         yield off_by(row, run.truth)
         yield number_text(row.mean)
         yield number_text(row.spread)
-        yield f"{row.ess.mean():.0%}"
-        yield f"{row.lowest_ess.mean():.0%}"
+        yield percent_text(float(row.ess.mean()))
+        yield percent_text(float(row.lowest_ess.mean()))
         yield duration_text(row.seconds)
         seconds = run.training_seconds
         yield "" if seconds is None else duration_text(seconds)
+        yield method_label(run.header.method)
+        yield str(row.num_transitions)
+        yield str(run.num_particles)
+        yield str(run.header.seed)
+        yield run.header.name
 
     view = table(
         headers,

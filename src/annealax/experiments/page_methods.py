@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from annealax.experiments._html import Html, page, section, table, tag
-from annealax.experiments._numbers import count_text, duration_text
-from annealax.experiments._run_files import (
-    Header,
+from annealax.experiments._numbers import count_text, duration_text, percent_text
+from annealax.experiments._read import (
     damaged,
     entries,
     number,
-    read_header,
     read_json,
     read_pictures,
 )
+from annealax.experiments._run_files import Header, read_header
 from annealax.experiments.page_parts import (
+    command_box,
     method_label,
     number_text,
     setting_text,
@@ -59,9 +59,7 @@ def methods_page(path: Path) -> Html:
         table(headers, rows, caption="log Z of each method, with its cost"),
         tag("p", note, class_="note"),
         section("Pictures", *shown(read_pictures(path))),
-        section(
-            "Run it again", tag("pre", tag("code", _command(header, option, repeats)))
-        ),
+        section("Run it again", command_box(_command(header, option, repeats))),
         settings_section(header),
         software(header),
     )
@@ -105,7 +103,7 @@ def _method(file: Path, row: Mapping[str, Any]) -> list[str]:
         method_label(str(row.get("method"))),
         number_text(float(values.mean())) if len(values) else "none",
         number_text(float(values.std(ddof=1))) if len(values) > 1 else "",
-        f"{average('ess'):.1%}",
+        percent_text(average("ess")),
         count_text(average("evaluations")),
         duration_text(average("training_seconds")),
         duration_text(average("seconds")),

@@ -8,7 +8,8 @@ from typing import Any
 
 from annealax.experiments._fields import fields_of, format_value
 from annealax.experiments._html import Html, breakable, picture, section, table, tag
-from annealax.experiments._run_files import Header, Picture, TableRow
+from annealax.experiments._read import Picture
+from annealax.experiments._run_files import Header, TableRow
 from annealax.experiments.problems import EXPERIMENTS
 from annealax.experiments.run import METHODS
 
@@ -115,6 +116,14 @@ def command(header: Header) -> str:
     return shlex.join(words)
 
 
+def command_box(text: str) -> Html:
+    """A command to copy; lines are broken between its words and not at hyphens."""
+    words = [
+        tag("span", shlex.quote(word), class_="word") for word in shlex.split(text)
+    ]
+    return tag("pre", tag("code", Html(" ".join(words))))
+
+
 def setting_text(value: Any) -> str:
     """A setting as it is given on the command line."""
     return format_value(tuple(value) if isinstance(value, list) else value)
@@ -125,7 +134,7 @@ def again(header: Header) -> Html:
     version = header.versions.get("annealax", "?")
     return section(
         "Run it again",
-        tag("pre", tag("code", command(header))),
+        command_box(command(header)),
         tag(
             "p",
             f"With annealax {version} and the versions below, on the same kind of "
