@@ -117,23 +117,23 @@ def read_files(path: Path) -> RunFiles:
     Raises:
         FileError: If there is no finished run, or its files are damaged.
     """
-    header = read_header(path)
-    if (path / "compare.json").exists() and not (path / "table.json").exists():
+    header, file = read_header(path), path / "table.json"
+    if (path / "compare.json").exists() and not file.exists():
         raise FileError(
             f"{path} holds a comparison of methods, not a run: give it to `annealax "
             "report` alone"
         )
-    table = read_json(path / "table.json", "the run did not finish")
+    table = read_json(file, "the run did not finish")
     arrays = read_arrays(path / "result.npz")
     _check_arrays(path / "result.npz", arrays)
     chain = path / "pimh.npz"
     return RunFiles(
         header=header,
-        truth=optional_number(path / "table.json", table, "log_normalizer_true"),
+        truth=optional_number(file, table, "log_normalizer_true"),
         training_seconds=optional_number(
             path / "table.json", table, "training_seconds"
         ),
-        rows=_rows(path / "table.json", table),
+        rows=_rows(file, table),
         arrays=arrays,
         chain=read_arrays(chain) if chain.exists() else {},
         pictures=read_pictures(path),
