@@ -117,9 +117,11 @@ def ladder_charts(files: RunFiles) -> list[Html]:
                 f"effective sample size at {len(ess)} temperatures, lowest "
                 f"{percent_text(np.min(ess) / 100)}; resampled {times}"
             ),
-            "ESS after reweighting, % of the particles; resampled ",
-            tag("span", times, class_="key-second") if count else "never",
-            f" in {len(ess)} temperatures.",
+            "ESS after reweighting, % of the particles; ",
+            tag("span", f"resampled {times}", class_="key-second")
+            if count
+            else "never resampled",
+            f" in {len(ess)} temperature{'s' * (len(ess) != 1)}.",
         ),
         figure(
             second.draw(
@@ -229,7 +231,8 @@ def main_coordinates(
 def _marginal(
     name: str, values: np.ndarray, weights: np.ndarray, window: tuple[float, float]
 ) -> Html:
-    counts, edges = np.histogram(values, _BINS, window, weights=weights)
+    bins = int(np.clip(2 / np.sqrt(np.sum(weights**2)), 10, _BINS))  # 2 sqrt(ESS)
+    counts, edges = np.histogram(values, bins, window, weights=weights)
     top = float(counts.max())
     chart = Chart(window, (0.0, 1.08 * top or 1.0), "", (170, 150), y_ticks=False)
     chart.bars(edges, counts)

@@ -139,7 +139,7 @@ def again(header: Header) -> Html:
             "p",
             f"With annealax {version} and the versions below, on the same kind of "
             "machine, it gives the same numbers; only times differ, and with them how "
-            "many temperatures “SMC, same time” gets.",
+            "many temperatures SMC gets for the same time.",
             class_="note",
         ),
     )
