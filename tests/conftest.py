@@ -7,7 +7,7 @@ from pathlib import Path
 import jaxtyping
 import pytest
 
-for name in ("_problems", "_exact"):
+for name in ("_problems", "_exact", "_chromium", "_run_folder"):
     source = Path(__file__).parent / f"{name}.py"
     if source.exists():
         spec = importlib.util.spec_from_file_location(f"tests{name}", source)

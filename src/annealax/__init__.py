@@ -6,6 +6,7 @@ SMC samplers whose annealing steps are helped by normalising flows (CRAFT), on J
 from annealax import flows as flows
 from annealax import kernels as kernels
 from annealax import targets as targets
+from annealax._arviz import MissingExtraError as MissingExtraError
 from annealax._errors import AnnealaxError as AnnealaxError
 from annealax._errors import InvalidInputError as InvalidInputError
 from annealax._errors import SamplingError as SamplingError

@@ -1,7 +1,7 @@
 """What a run returns: weighted particles, log Z with its error bar, diagnostics."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from annealax._arviz import to_arviz
 from annealax._errors import SamplingError
 from annealax._particles import Particles
 from annealax._path import AbstractPath
@@ -120,6 +121,34 @@ class Result(eqx.Module):
             key, self.particles.num_particles, (num_draws,), p=self.weights
         )
         return self.x[index]
+
+    def to_arviz(
+        self,
+        *,
+        num_draws: int | None = None,
+        names: Sequence[str] | None = None,
+        seed: int = 0,
+    ) -> Any:
+        """Resampled draws as an `arviz.InferenceData`, with log Z and the weights.
+
+        Needs the extra `annealax[arviz]`. See `annealax._arviz` for what it holds.
+
+        Args:
+            num_draws: Number of draws; None for as many as the particles are worth, so
+                that ArviZ does not take a few heavy particles for many draws.
+            names: A name for each coordinate of a vector; None for one variable `x`.
+            seed: Seed of the resampling.
+        """
+        return to_arviz(
+            self.x,
+            self.log_weights,
+            log_normalizer=self.log_normalizer,
+            log_normalizer_stderr=self.log_normalizer_stderr,
+            num_draws=num_draws,
+            names=names,
+            roots=self.particles.roots,
+            seed=seed,
+        )
 
     def check(self, path: AbstractPath) -> None:
         """Raise `SamplingError` if the numbers mean nothing (not under a trace)."""

@@ -1,12 +1,15 @@
 """The command: list, show, run, and what it leaves behind."""
 
 import json
+import re
+import sys
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import annealax as ax
+from annealax._arviz import import_arviz
 from annealax.experiments import EXPERIMENTS
 from annealax.experiments.cli import app
 
@@ -114,6 +117,30 @@ def test_run_draws_pictures(craft):
     for name in pictures:
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
     assert not list(folder.glob(".*"))
+
+
+def test_run_folder_has_a_page_and_a_file_for_arviz(craft):
+    result, folder = craft
+    assert "result.nc, report.html" in result.output.replace("\n", " ")
+    page = (folder / "report.html").read_text()
+    assert "annealax run gaussian" in re.sub("<[^>]*>", "", page)
+    assert page.count("data:image/png") == 2  # training is drawn by the page itself
+    data = import_arviz().from_netcdf(folder / "result.nc")
+    numbers = load(folder)
+    attributes = data.posterior.attrs
+    assert attributes["log_normalizer"] == pytest.approx(numbers["log_normalizer"])
+    assert attributes["name"] == "gaussian"
+    assert data.posterior.sizes["draw"] <= attributes["ess"] + 1e-6
+    np.testing.assert_array_equal(data.weighted_posterior.x, numbers["x"])
+    data.close()
+
+
+def test_without_arviz_there_is_no_file_and_no_error(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    result = run(tmp_path, "gaussian", "--method", "smc", dim=3, num_repeats=1)
+    assert result.exit_code == 0, result.output
+    assert not (tmp_path / "result.nc").exists()
+    assert (tmp_path / "report.html").exists()
 
 
 def test_same_seed_same_numbers_and_nothing_is_overwritten(craft):

@@ -17,6 +17,11 @@ def count_text(number: float) -> str:
     return f"{number:.0f}"
 
 
+def percent_text(share: float) -> str:
+    """A share in percent, or a question mark if it is not a number."""
+    return f"{share:.0%}" if math.isfinite(share) else "?"
+
+
 def json_number(value: Any) -> float | None:
     """A float, or None where JSON has no word for it."""
     number = float(value)

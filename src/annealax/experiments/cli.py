@@ -15,7 +15,15 @@ import annealax
 from annealax import vae
 from annealax._budget import parse_budget
 from annealax._errors import AnnealaxError, InvalidInputError
-from annealax.experiments import chains, compare, compare_report, pictures, report
+from annealax.experiments import (
+    chains,
+    compare,
+    compare_report,
+    page_command,
+    pictures,
+    report,
+)
+from annealax.experiments._arviz_file import write_arviz
 from annealax.experiments._compilation import reuse_compiled_programs
 from annealax.experiments._fields import fields_of, format_value, parse_overrides
 from annealax.experiments._folder import (
@@ -181,6 +189,7 @@ def run(
     write_outcome(folder, outcome)
     say("drawing")
     names = pictures.draw_all(folder, outcome)
+    names += write_arviz(folder, outcome) + page_command.write_page(folder)
     report.show(console, outcome)
     files = ", ".join(["result.npz", *names])
     console.print(f"Files in {folder.path}: {files}", highlight=False, soft_wrap=True)
@@ -256,9 +265,11 @@ def compare_methods(
             folder.write_arrays("compare.npz", compare_report.as_arrays(outcome))
             figure = functools.partial(compare_report.draw, outcome)
             pictures.draw_figures(folder, {"compare.png": figure})
+            page_command.write_page(folder)
             compare_report.show(console, outcome)
             console.print(
-                f"Files in {folder.path}: compare.json, compare.npz, compare.png",
+                f"Files in {folder.path}: compare.json, compare.npz, compare.png, "
+                "report.html",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -317,10 +328,14 @@ def particle_mcmc(
     folder = RunFolder(run, existing=True)
     names = chains.write(folder, done)
     names += pictures.draw_figures(folder, chains.figures(done))
+    names += page_command.write_page(folder)
     chains.show(console, done)
     console.print(
         f"Files in {folder.path}: {', '.join(names)}", highlight=False, soft_wrap=True
     )
+
+
+app.command("report")(_clean_errors(page_command.report))
 
 
 @app.command("train-vae")

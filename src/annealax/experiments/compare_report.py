@@ -136,13 +136,13 @@ def draw(outcome: Comparison) -> Figure:
         color = _COLORS[index % len(_COLORS)]
         for repeat, attempt in enumerate(row.attempts):
             label = row.label if repeat == 0 else None
-            # Single training passes would hide everything in the magnified panel.
+            # Single training passes scatter so much that they would hide all else.
             deployed = attempt.curve[:, 0] > attempt.training_seconds
-            for axis, curve in zip(
-                axes, (attempt.curve, attempt.curve[deployed]), strict=True
-            ):
-                x, y = curve[:, column], curve[:, 2]
-                axis.plot(x, y, color=color, lw=1.0, alpha=0.65, label=label)
+            x, y = attempt.curve[~deployed][:, (column, 2)].T
+            axes[0].plot(x, y, color=color, lw=0.4, alpha=0.25, zorder=1)
+            x, y = attempt.curve[deployed][:, (column, 2)].T
+            for axis in axes:
+                axis.plot(x, y, color=color, lw=1.1, alpha=0.75, label=label)
                 axis.plot(x[-1], y[-1], "o", color=color, ms=4)
     for axis, limits in zip(axes, _limits(shown, truth), strict=True):
         if truth is not None:

@@ -132,7 +132,8 @@ def draw_marginals(outcome: Outcome) -> Figure:
             )
         axis.set(xlabel=f"$x_{{{index + 1}}}$", yticks=[])
         axis.spines["left"].set_visible(False)
-    axes[0].legend(fontsize=8)
+    if exact is not None:
+        axes[0].legend(fontsize=8)
     figure.suptitle(
         f"{outcome.name}: marginals of {outcome.main.label} particles", fontsize=10
     )
