@@ -6,11 +6,13 @@ SMC samplers whose annealing steps are helped by normalising flows (CRAFT), on J
 from annealax import flows as flows
 from annealax import kernels as kernels
 from annealax import targets as targets
+from annealax._checkpoint import Checkpoint as Checkpoint
+from annealax._checkpoint import CheckpointWarning as CheckpointWarning
+from annealax._divergence import Rollback as Rollback
 from annealax._errors import AnnealaxError as AnnealaxError
 from annealax._errors import InvalidInputError as InvalidInputError
 from annealax._errors import SamplingError as SamplingError
 from annealax._fit import Fit as Fit
-from annealax._fit import Snapshot as Snapshot
 from annealax._fit import fit as fit
 from annealax._learn import Learnt as Learnt
 from annealax._learn import learn as learn
@@ -33,6 +35,9 @@ from annealax._sampler import transport as transport
 from annealax._serialise import FileError as FileError
 from annealax._serialise import load as load
 from annealax._serialise import save as save
+from annealax._signals import Interrupted as Interrupted
+from annealax._snapshot import ChainSnapshot as ChainSnapshot
+from annealax._snapshot import Snapshot as Snapshot
 from annealax.trainers import AFT as AFT
 from annealax.trainers import CRAFT as CRAFT
 from annealax.trainers import SNF as SNF

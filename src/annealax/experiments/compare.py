@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from annealax._errors import InvalidInputError
-from annealax._fit import Snapshot
+from annealax._snapshot import Snapshot
 from annealax.experiments._attempt import (
     NUM_CHAINS,
     Attempt,
