@@ -6,6 +6,7 @@ SMC samplers whose annealing steps are helped by normalising flows (CRAFT), on J
 from annealax import flows as flows
 from annealax import kernels as kernels
 from annealax import targets as targets
+from annealax._chain import Chain as Chain
 from annealax._checkpoint import Checkpoint as Checkpoint
 from annealax._checkpoint import CheckpointWarning as CheckpointWarning
 from annealax._divergence import Rollback as Rollback
@@ -22,7 +23,6 @@ from annealax._particles import Particles as Particles
 from annealax._path import AbstractPath as AbstractPath
 from annealax._path import Edge as Edge
 from annealax._path import GeometricPath as GeometricPath
-from annealax._pimh import Chain as Chain
 from annealax._pimh import pimh as pimh
 from annealax._resampling import AbstractResampler as AbstractResampler
 from annealax._resampling import ESSResampling as ESSResampling

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from annealax import observables
-from annealax._pimh import Chain, pimh
+from annealax._chain import Chain
+from annealax._pimh import pimh
 from annealax._sampler import Sampler
 from annealax.experiments import lattice_pictures
 from annealax.experiments._folder import RunFolder
