@@ -5,6 +5,7 @@ SMC samplers whose annealing steps are helped by normalising flows (CRAFT), on J
 
 from annealax import flows as flows
 from annealax import kernels as kernels
+from annealax import loggers as loggers
 from annealax import targets as targets
 from annealax._chain import Chain as Chain
 from annealax._checkpoint import Checkpoint as Checkpoint
