@@ -9,6 +9,7 @@ import pytest
 
 import annealax as ax
 from annealax import _serialise
+from annealax._checkpoint import as_checkpoint
 
 WORK = {"work": "test", "num_steps": 3}
 
@@ -171,3 +172,8 @@ def test_a_file_in_its_place(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ax.InvalidInputError, match="not a folder"):
         ax.Checkpoint(tmp_path / "file").latest()
+
+
+def test_neither_a_folder_nor_a_checkpoint(untyped):
+    with pytest.raises(ax.InvalidInputError, match="checkpoint.*7"):
+        as_checkpoint(7)

@@ -74,8 +74,8 @@ def judge(history: TrainInfo, length: int) -> str | None:
 
 
 def _explosion(blocks: list[np.ndarray]) -> str | None:
-    # The first block is judged by its first loss, which no update has touched.
-    before = blocks[:-1] or [blocks[0][:1]]
+    # The first block is judged by its first losses, which few updates have touched.
+    before = blocks[:-1] or [blocks[0][:3]]
     medians = np.array([_median(block) for block in before])
     if not np.isfinite(medians[0]):
         return None  # nothing to compare with

@@ -90,13 +90,22 @@ class Output:
 
 
 @contextlib.contextmanager
-def stoppable(output: Output, folder: Path) -> Iterator[Signals]:
-    """SIGINT and SIGTERM end the work once it is saved, with a word on how to go on."""
+def stoppable(
+    output: Output, folder: Path, on_stop: Callable[[], None]
+) -> Iterator[Signals]:
+    """SIGINT and SIGTERM end the work once it is saved, with a word on how to go on.
+
+    Args:
+        output: How to speak.
+        folder: What to resume.
+        on_stop: Called when a signal has ended the work.
+    """
     with deferred_signals() as signals, warnings.catch_warnings():
         warnings.simplefilter("always", CheckpointWarning)
         warnings.showwarning = lambda message, *_, **__: output.warn(str(message))
         try:
             yield signals
         except Interrupted as error:
+            on_stop()
             typer.echo(f"Stopped. To go on: annealax resume {folder}", err=True)
             raise typer.Exit(error.exit_code) from None

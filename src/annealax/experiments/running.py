@@ -4,6 +4,7 @@ Everything that is started here can be killed at any moment: `resume` goes on fr
 checkpoints with the same numbers to the bit.
 """
 
+import functools
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,7 +57,8 @@ def run_job(
     """Run a job, from its checkpoints if there are any, and leave its files."""
     folder.set_status("run", "running")
     store = Checkpoint(folder.path / CHECKPOINTS, every_seconds=checkpoint_seconds)
-    with stoppable(output, folder.path) as signals:
+    interrupted = functools.partial(folder.set_status, "run", "interrupted")
+    with stoppable(output, folder.path, interrupted) as signals:
         outcome = job.run(
             progress=output.progress,
             say=output.say,
@@ -123,7 +125,8 @@ def _run_chains(finished, folder: RunFolder, plan: ChainPlan, output: Output) ->
         f"{finished.name}: compiling, then {plan.num_chains} x {plan.num_steps} "
         "proposals"
     )
-    with stoppable(output, folder.path):
+    interrupted = functools.partial(folder.set_status, "pimh", "interrupted")
+    with stoppable(output, folder.path, interrupted):
         done = chains.run_chains(
             finished,
             num_steps=plan.num_steps,
