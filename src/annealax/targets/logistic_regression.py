@@ -89,7 +89,7 @@ class LogisticRegression(AbstractPosterior):
         if standardize:
             _check_size(design, features_only, _SQUARABLE)
             design = _standardize(design, features_only)
-        _check_size(design, features_only, jnp.finfo(jnp.result_type(float)).max)
+        _check_size(design, features_only, float(jnp.finfo(jnp.result_type(float)).max))
         if intercept:
             design = np.concatenate([np.ones((len(design), 1)), design], axis=1)
         self.signed_design = jnp.asarray(
