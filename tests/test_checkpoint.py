@@ -160,6 +160,22 @@ def test_stages_do_not_mix(store):
     assert store.child("a").latest() is not None
 
 
+def test_once(store):
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return {"x": np.arange(3.0)}
+
+    like = {"x": np.zeros(3)}
+    for _ in range(2):
+        tree = store.once("stage", compute, identity=WORK, like=like)
+        np.testing.assert_array_equal(tree["x"], [0, 1, 2])
+    assert len(calls) == 1
+    with pytest.raises(ax.InvalidInputError, match="num_steps"):
+        store.once("stage", compute, identity=WORK | {"num_steps": 1}, like=like)
+
+
 @pytest.mark.parametrize(
     "arguments", [{"every_seconds": -1}, {"every_steps": 0}, {"keep": 0}]
 )

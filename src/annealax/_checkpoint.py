@@ -11,7 +11,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,13 @@ class CheckpointWarning(UserWarning):
 class Checkpoint:
     """Where, and how often, long work saves its state.
 
-    Work of several stages gives each stage a folder of its own with `child`.
+    `fit` and `pimh` take one as `checkpoint=`. Work of several stages gives each stage
+    a folder of its own: `child` for a stage that saves while it goes on, `once` for one
+    that is short enough to be repeated as a whole.
+
+        store = Checkpoint("run")
+        ladder = store.once("ladder", find_ladder, identity=work, like=np.zeros(11))
+        trained = fit(..., checkpoint=store.child("training"))
 
     Args:
         folder: Folder of the checkpoints; it is made if need be.
@@ -71,6 +77,29 @@ class Checkpoint:
             every_steps=self.every_steps,
             keep=self.keep,
         )
+
+    def once(
+        self,
+        name: str,
+        compute: Callable[[], PyTree],
+        *,
+        identity: Mapping[str, Any],
+        like: PyTree,
+    ) -> PyTree:
+        """The tree that `compute()` gives, computed only if it was not saved before.
+
+        Args:
+            name: Name of the stage, which gets a folder of its own.
+            compute: Makes the tree of arrays.
+            identity: What the work is, as in `save`.
+            like: A tree of the same structure, shapes and dtypes, as in `load`.
+        """
+        store = self.child(name)
+        if (saved := store.latest(identity)) is not None:
+            return saved.restore(like)
+        tree = compute()
+        store.save(tree, identity=identity)
+        return tree
 
     def due(self, step: int) -> bool:
         """Whether it is time to save, `step` steps having been made."""

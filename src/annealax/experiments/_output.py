@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from annealax._checkpoint import CheckpointWarning
+from annealax._errors import AnnealaxError
 from annealax._signals import Interrupted, Signals, deferred_signals
 from annealax._snapshot import Callback, Progress
 from annealax.loggers._tables import json_value
@@ -106,6 +107,7 @@ def stoppable(
         try:
             yield signals
         except Interrupted as error:
-            on_stop()
+            with contextlib.suppress(AnnealaxError):  # a full disk must not hide it
+                on_stop()
             typer.echo(f"Stopped. To go on: annealax resume {folder}", err=True)
             raise typer.Exit(error.exit_code) from None

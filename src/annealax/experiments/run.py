@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.random as jr
+import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
@@ -245,16 +246,17 @@ class _Stages:
         store = None if self.checkpoint is None else self.checkpoint.child(stage)
         return {"callback": self.callbacks(stage), "checkpoint": store}
 
-    def remember(self, name: str, compute: Callable[[], int]) -> int:
-        """A number that depends on the clock: computed once, whatever happens."""
+    def remember(self, name: str, number: int) -> int:
+        """A number that depends on the clock: the one of the first time."""
         if self.checkpoint is None:
-            return compute()
-        store, identity = self.checkpoint.child(name), {"work": name}
-        if (saved := store.latest(identity)) is not None:
-            return int(saved.meta["value"])
-        value = compute()
-        store.save({}, identity=identity, meta={"value": value})
-        return value
+            return number
+        kept = self.checkpoint.once(
+            name,
+            lambda: np.asarray(number),
+            identity={"work": name},
+            like=np.asarray(0),
+        )
+        return int(kept)
 
 
 def _compare(
@@ -279,9 +281,7 @@ def _compare(
     if count > 0:
         return same_ladder, smc(count, "SMC, given ladder", "smc-given-ladder")
     ratio = main.seconds / same_ladder.seconds
-    count = stages.remember(
-        "smc-transitions", lambda: round(settings.num_transitions * ratio)
-    )
+    count = stages.remember("smc-transitions", round(settings.num_transitions * ratio))
     if count <= settings.num_transitions:  # flows cost nothing to speak of
         return (same_ladder,)
     return same_ladder, smc(count, "SMC, same time", "smc-same-time")
