@@ -104,7 +104,7 @@ def pimh(
     functions = dict(observables) if observables is not None else {"x": lambda x: x}
     key_propose, key_accept = jr.split(key)
     record = _recorder(propose, functions, configurations)
-    work = _Proposals(num_steps * num_chains, eqx.filter_eval_shape(record, key))
+    work = _Proposals(num_steps * num_chains)
     store = as_checkpoint(checkpoint)
     identity = {}
     if store is not None:
@@ -118,7 +118,7 @@ def pimh(
             "observables": fingerprint(functions),
         }
         if (saved := store.latest(identity)) is not None:
-            work.restore(saved)
+            work.restore(saved, eqx.filter_eval_shape(record, key))
     if work.done < work.total:
         keeper = None if store is None else _Keeper(store, identity, work)
         _propose_all(
@@ -186,9 +186,8 @@ def _recorder(propose, functions, configurations) -> Callable[[PRNGKeyArray], _R
 class _Proposals:
     """Proposals under way: all that a checkpoint holds."""
 
-    def __init__(self, total: int, shapes: _Record):
+    def __init__(self, total: int):
         self.total = total
-        self.shapes = shapes
         self.chunks: list[_Record] = []
         self.done, self.seconds = 0, 0.0
 
@@ -197,10 +196,10 @@ class _Proposals:
         self.chunks = [jax.tree.map(lambda *a: np.concatenate(a), *self.chunks)]
         return self.chunks[0]
 
-    def restore(self, saved: Saved) -> None:
+    def restore(self, saved: Saved, shapes: _Record) -> None:
         self.done, self.seconds = saved.meta["done"], saved.meta["seconds"]
         like = jax.tree.map(
-            lambda leaf: np.empty((self.done, *leaf.shape), leaf.dtype), self.shapes
+            lambda leaf: np.empty((self.done, *leaf.shape), leaf.dtype), shapes
         )
         self.chunks = [saved.restore(like)]
 

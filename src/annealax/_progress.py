@@ -73,6 +73,7 @@ class Lines:
             self._console.print(
                 f"{self._label} {done}/{self._total}  {text}{self._left(done, now)}",
                 highlight=False,
+                soft_wrap=True,
             )
 
     def _left(self, done: int, now: float) -> str:
