@@ -5,13 +5,17 @@ SMC samplers whose annealing steps are helped by normalising flows (CRAFT), on J
 
 from annealax import flows as flows
 from annealax import kernels as kernels
+from annealax import loggers as loggers
 from annealax import targets as targets
 from annealax._arviz import MissingExtraError as MissingExtraError
+from annealax._chain import Chain as Chain
+from annealax._checkpoint import Checkpoint as Checkpoint
+from annealax._checkpoint import CheckpointWarning as CheckpointWarning
+from annealax._divergence import Rollback as Rollback
 from annealax._errors import AnnealaxError as AnnealaxError
 from annealax._errors import InvalidInputError as InvalidInputError
 from annealax._errors import SamplingError as SamplingError
 from annealax._fit import Fit as Fit
-from annealax._fit import Snapshot as Snapshot
 from annealax._fit import fit as fit
 from annealax._learn import Learnt as Learnt
 from annealax._learn import learn as learn
@@ -21,7 +25,6 @@ from annealax._particles import Particles as Particles
 from annealax._path import AbstractPath as AbstractPath
 from annealax._path import Edge as Edge
 from annealax._path import GeometricPath as GeometricPath
-from annealax._pimh import Chain as Chain
 from annealax._pimh import pimh as pimh
 from annealax._resampling import AbstractResampler as AbstractResampler
 from annealax._resampling import ESSResampling as ESSResampling
@@ -34,6 +37,9 @@ from annealax._sampler import transport as transport
 from annealax._serialise import FileError as FileError
 from annealax._serialise import load as load
 from annealax._serialise import save as save
+from annealax._signals import Interrupted as Interrupted
+from annealax._snapshot import ChainSnapshot as ChainSnapshot
+from annealax._snapshot import Snapshot as Snapshot
 from annealax.auto import Sample as Sample
 from annealax.auto import sample as sample
 from annealax.trainers import AFT as AFT

@@ -19,7 +19,8 @@ $$ \nabla^2 \log Z = \mathbb{E}[\nabla^2 \log\gamma]
 on the particles of a last pass at $\bar\phi$.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -33,11 +34,13 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from annealax._autocorrelation import integrated_autocorrelation_time
-from annealax._errors import InvalidInputError
-from annealax._fit import Snapshot, fit
+from annealax._checkpoint import Checkpoint
+from annealax._errors import InvalidInputError, SamplingError
+from annealax._fit import fit
 from annealax._particles import Particles
 from annealax._path import GeometricPath
 from annealax._result import Result
+from annealax._snapshot import Callback
 from annealax.trainers import CRAFT, TrainInfo
 from annealax.trainers.evidence import (
     EvidenceAscent,
@@ -92,8 +95,9 @@ def learn(
     optimizer: optax.GradientTransformation | None = None,
     average: float = 0.5,
     steps_per_call: int | None = None,
-    callback: Callable[[Snapshot], bool | None] | None = None,
+    callback: Callback | Iterable[Callback] | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike | Checkpoint | None = None,
 ) -> Learnt:
     """Maximise the evidence in parameters of the target while CRAFT trains.
 
@@ -114,6 +118,10 @@ def learn(
         steps_per_call: As in `fit`.
         callback: As in `fit`.
         progress: As in `fit`.
+        checkpoint: As in `fit`.
+
+    Raises:
+        SamplingError: If the training diverged before it got anywhere.
     """
     parameters = _check_parameters(parameters)
     _check(trainer, model, parameters, num_steps, average)
@@ -129,8 +137,15 @@ def learn(
         steps_per_call=steps_per_call,
         callback=callback,
         progress=progress,
+        checkpoint=checkpoint,
     )
-    extra = trained.history.extra
+    history = trained.history
+    if trained.rollback is not None:  # what came after is no part of the result
+        kept = trained.rollback.step
+        if kept < 2:
+            raise SamplingError("; ".join(trained.warnings))
+        history = jax.tree.map(lambda leaf: leaf[:kept], history)
+    extra = history.extra
     _, unravel = ravel_pytree(parameters)
     path, gradients = _flatten(extra.parameters), _flatten(extra.gradient)
     first = min(int(len(path) * (1 - average)), len(path) - 1)
@@ -149,10 +164,10 @@ def learn(
         if errors.data is None
         else unravel(jnp.asarray(errors.data, jnp.result_type(float))),
         path=extra.parameters,
-        log_normalizer=np.asarray(trained.history.log_normalizer),
+        log_normalizer=np.asarray(history.log_normalizer),
         flows=trained.flows,
         result=result,
-        history=trained.history,
+        history=history,
         seconds=trained.seconds,
     )
 

@@ -11,8 +11,10 @@ device, keeping of each only log Z and the weighted expectations of the observab
 accepting and rejecting is a pass over those few numbers afterwards.
 """
 
+import contextlib
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
@@ -22,9 +24,14 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
-from annealax._autocorrelation import integrated_autocorrelation_time
+from annealax._chain import Chain
+from annealax._checkpoint import Checkpoint, as_checkpoint
 from annealax._errors import InvalidInputError, SamplingError
+from annealax._fingerprint import fingerprint
 from annealax._progress import Lines
+from annealax._serialise import Saved
+from annealax._signals import Signals, deferred_signals
+from annealax._snapshot import Callback, ChainSnapshot, as_callbacks, call_all
 
 _SECONDS_PER_CALL = 2.0
 _MAX_PER_CALL = 256
@@ -47,123 +54,6 @@ class Proposal(Protocol):
         ...
 
 
-class Chain(NamedTuple):
-    """Chains of particle independent Metropolis-Hastings.
-
-    Attributes:
-        observables: Weighted expectation of each observable in the current
-            population: arrays over (chains, iterations, ...).
-        log_normalizer: log Z of the current population.
-        accepted: Whether the iteration's proposal was accepted.
-        proposed_log_normalizer: log Z of every proposal, accepted or not.
-        configurations: One unweighted configuration per iteration, or None.
-        seconds: Time to make the proposals, compilation apart.
-    """
-
-    observables: dict[str, np.ndarray]
-    log_normalizer: np.ndarray
-    accepted: np.ndarray
-    proposed_log_normalizer: np.ndarray
-    configurations: np.ndarray | None
-    seconds: float
-
-    @property
-    def acceptance_rate(self) -> float:
-        """Fraction of proposals accepted, the first of each chain left out."""
-        return float(self.accepted[:, 1:].mean()) if self.accepted.shape[1] > 1 else 1.0
-
-    @property
-    def mean(self) -> dict[str, np.ndarray]:
-        """Estimate of each expectation: the average over iterations."""
-        return {k: np.asarray(v.mean(axis=(0, 1))) for k, v in self.observables.items()}
-
-    @property
-    def autocorrelation_time(self) -> dict[str, np.ndarray]:
-        """Integrated autocorrelation time of each trace, in iterations; at least 1."""
-        return {
-            k: integrated_autocorrelation_time(v) for k, v in self.observables.items()
-        }
-
-    @property
-    def stderr(self) -> dict[str, np.ndarray]:
-        """Standard error of each mean, autocorrelation included."""
-        errors = {}
-        for name, time_ in self.autocorrelation_time.items():
-            trace = self.observables[name]
-            count = trace.shape[0] * trace.shape[1]
-            variance = trace.var(axis=(0, 1), ddof=1) if count > 1 else np.inf
-            errors[name] = np.asarray(np.sqrt(variance * time_ / count))
-        return errors
-
-    def derived(
-        self, function: Callable[[dict[str, np.ndarray]], Any], num_blocks: int = 50
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """A function of the expectations, with its standard error (block jackknife).
-
-        Args:
-            function: From the dictionary of expectations to a number or an array, for
-                instance the Binder cumulant.
-            num_blocks: Blocks of consecutive iterations that are left out in turn.
-
-        Returns:
-            Its value and its standard error.
-        """
-        flat = {
-            k: v.reshape(-1, *v.shape[2:]).astype(np.float64)
-            for k, v in self.observables.items()
-        }
-        length = self.accepted.size
-        blocks = np.array_split(np.arange(length), min(num_blocks, length))
-        totals = {k: v.sum(axis=0) for k, v in flat.items()}
-        value = np.asarray(function({k: v / length for k, v in totals.items()}))
-        left_out = np.stack(
-            [
-                np.asarray(
-                    function(
-                        {
-                            k: (totals[k] - flat[k][block].sum(axis=0))
-                            / (length - len(block))
-                            for k in flat
-                        }
-                    )
-                )
-                for block in blocks
-                if len(block) < length
-            ]
-            or [np.full_like(value, np.nan)]
-        )
-        n = len(left_out)
-        spread = left_out - left_out.mean(axis=0)
-        return value, np.asarray(np.sqrt((n - 1) / n * np.sum(spread**2, axis=0)))
-
-    @property
-    def log_normalizer_variance(self) -> float:
-        """Variance of log Z over proposals; about 1 is the best use of a budget."""
-        finite = self.proposed_log_normalizer[np.isfinite(self.proposed_log_normalizer)]
-        return float(np.var(finite, ddof=1)) if finite.size > 1 else float("nan")
-
-    def advice(self, num_particles: int) -> str:
-        """What the variance of log Z says about the number of particles.
-
-        Pitt et al. (2012): a variance near 1 is the best use of a budget, and it falls
-        as one over the number of particles.
-        """
-        variance = self.log_normalizer_variance
-        best = max(1, round(num_particles * variance))
-        if not np.isfinite(variance):
-            return "too few proposals to say anything about the number of particles"
-        text = f"Var(log Z) is {variance:.2g} at {num_particles} particles"
-        if variance > 2:
-            return f"{text}: too noisy; use about {best} particles, or train longer"
-        if variance < 0.5:
-            return (
-                f"{text}: below 1, so {max(best, 1)} particles would mix about as well "
-                "per iteration at a fraction of the cost; keep more only if memory "
-                "and vectorisation make them cheap"
-            )
-        return f"{text}: near 1, the best use of a budget"
-
-
 class _Record(NamedTuple):
     """What is kept of a proposal; arrays over proposals once they are made."""
 
@@ -180,7 +70,9 @@ def pimh(
     num_chains: int = 1,
     observables: Mapping[str, Callable[[Array], Array]] | None = None,
     configurations: bool = False,
+    callback: Callback | Iterable[Callback] | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike | Checkpoint | None = None,
 ) -> Chain:
     """Run particle independent Metropolis-Hastings.
 
@@ -192,7 +84,17 @@ def pimh(
         observables: Functions of one configuration, by name; the configuration itself
             if left out.
         configurations: Keep one unweighted configuration per iteration.
+        callback: One or several functions of a `ChainSnapshot`, called after each
+            device call.
         progress: Show progress.
+        checkpoint: A folder, or a `Checkpoint` that also says how often. The proposals
+            are saved there while they are made, on SIGINT, SIGTERM and at the end; the
+            same call then goes on from there, with the same numbers to the bit.
+
+    Raises:
+        InvalidInputError: If the checkpoint is of other chains.
+        FileError: If no checkpoint can be read.
+        Interrupted: A KeyboardInterrupt, after the proposals were saved.
     """
     for name, value in (("num_steps", num_steps), ("num_chains", num_chains)):
         if int(value) != value or value < 1:
@@ -201,14 +103,28 @@ def pimh(
             )
     functions = dict(observables) if observables is not None else {"x": lambda x: x}
     key_propose, key_accept = jr.split(key)
-    records, seconds = _propose_all(
-        key_propose,
-        propose,
-        functions,
-        num_steps * num_chains,
-        configurations,
-        progress,
-    )
+    record = _recorder(propose, functions, configurations)
+    work = _Proposals(num_steps * num_chains)
+    store = as_checkpoint(checkpoint)
+    identity = {}
+    if store is not None:
+        identity = {
+            "work": "pimh",
+            "num_steps": num_steps,
+            "num_chains": num_chains,
+            "configurations": configurations,
+            "key": fingerprint(key),
+            "propose": fingerprint(propose),
+            "observables": fingerprint(functions),
+        }
+        if (saved := store.latest(identity)) is not None:
+            work.restore(saved, eqx.filter_eval_shape(record, key))
+    if work.done < work.total:
+        keeper = None if store is None else _Keeper(store, identity, work)
+        _propose_all(
+            key_propose, record, work, as_callbacks(callback), progress, keeper
+        )
+    records, seconds = work.records, work.seconds
     log_z = np.asarray(records.log_normalizer, np.float64)
     log_z = np.where(np.isnan(log_z), -np.inf, log_z).reshape(num_chains, num_steps)
     uniforms = np.asarray(jr.uniform(key_accept, log_z.shape), np.float64)
@@ -252,8 +168,8 @@ def _metropolis(
     return state, accepted
 
 
-def _propose_all(key, propose, functions, total, configurations, progress):
-    """Make all proposals, several per device call."""
+def _recorder(propose, functions, configurations) -> Callable[[PRNGKeyArray], _Record]:
+    """From a key to what is kept of a proposal."""
 
     def record(key: PRNGKeyArray) -> _Record:
         key, key_draw = jr.split(key)
@@ -264,29 +180,91 @@ def _propose_all(key, propose, functions, total, configurations, progress):
             result.draws(key_draw, 1)[0] if configurations else None,
         )
 
+    return record
+
+
+class _Proposals:
+    """Proposals under way: all that a checkpoint holds."""
+
+    def __init__(self, total: int):
+        self.total = total
+        self.chunks: list[_Record] = []
+        self.done, self.seconds = 0, 0.0
+
+    @property
+    def records(self) -> _Record:
+        self.chunks = [jax.tree.map(lambda *a: np.concatenate(a), *self.chunks)]
+        return self.chunks[0]
+
+    def restore(self, saved: Saved, shapes: _Record) -> None:
+        self.done, self.seconds = saved.meta["done"], saved.meta["seconds"]
+        like = jax.tree.map(
+            lambda leaf: np.empty((self.done, *leaf.shape), leaf.dtype), shapes
+        )
+        self.chunks = [saved.restore(like)]
+
+
+class _Keeper(NamedTuple):
+    """Saves proposals now and then."""
+
+    store: Checkpoint
+    identity: dict[str, Any]
+    work: _Proposals
+
+    def save(self) -> None:
+        work = self.work
+        self.store.save(
+            work.records,
+            identity=self.identity,
+            meta={"done": work.done, "seconds": work.seconds},
+            step=work.done,
+        )
+
+    def after_call(self, signals: Signals) -> None:
+        work = self.work
+        if signals.pending is not None or self.store.due(work.done):
+            self.save()
+        signals.stop_if_asked(
+            f"stopped after {work.done} of {work.total} proposals; the same call goes "
+            f"on from the checkpoint in {self.store.folder}"
+        )
+
+
+def _propose_all(key, record, work: _Proposals, callbacks, progress, keeper) -> None:
+    """Make the proposals that are left, several per device call."""
     # Arrays that `propose` closes over become inputs, not constants of the program.
     converted = eqx.filter_closure_convert(record, key)
-    capacity = min(total, _MAX_PER_CALL)
+    capacity = min(work.total, _MAX_PER_CALL)
     compiled = _advance.lower(  # type: ignore[attr-defined]
         converted, key, jnp.asarray(0), jnp.asarray(0), capacity
     ).compile()
-    chunks, done, size, seconds = [], 0, 1, 0.0
-    with Lines("proposals", total, enabled=progress) as display:
-        while done < total:
-            count = min(size, capacity, total - done)
+    size = 1
+    with (
+        Lines("proposals", work.total, enabled=progress, start=work.done) as display,
+        contextlib.nullcontext() if keeper is None else deferred_signals() as signals,
+    ):
+        while work.done < work.total:
+            count = min(size, capacity, work.total - work.done)
             began = time.perf_counter()
+            start = jnp.asarray(work.done)
             buffer = jax.block_until_ready(
-                compiled(
-                    converted, key, jnp.asarray(done), jnp.asarray(count), capacity
-                )
+                compiled(converted, key, start, jnp.asarray(count), capacity)
             )
             elapsed = time.perf_counter() - began
-            seconds += elapsed
-            done += count
-            chunks.append(jax.tree.map(lambda a, n=count: np.asarray(a[:n]), buffer))
+            new = jax.tree.map(lambda a, n=count: np.asarray(a[:n]), buffer)
+            work.chunks.append(new)
+            work.seconds += elapsed
+            work.done += count
             size = max(1, int(_SECONDS_PER_CALL * count / max(elapsed, 1e-6)))
-            display.update(done, f"log Z {chunks[-1].log_normalizer[-1]:.3f}")
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *chunks), seconds
+            display.update(work.done, f"log Z {new.log_normalizer[-1]:.3f}")
+            snapshot = ChainSnapshot(
+                work.done, work.total, new.log_normalizer, new.observables, work.seconds
+            )
+            call_all(callbacks, snapshot)
+            if keeper is not None:
+                keeper.after_call(signals)
+    if keeper is not None:
+        keeper.save()
 
 
 @eqx.filter_jit

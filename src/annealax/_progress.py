@@ -1,5 +1,6 @@
 """Live progress of long work: a bar on a terminal, plain lines elsewhere."""
 
+import datetime
 import time
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from rich.progress import (
 )
 
 if TYPE_CHECKING:
-    from annealax._fit import Snapshot
+    from annealax._snapshot import Snapshot
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -26,15 +27,18 @@ class Lines:
         label: What is being done.
         total: Steps of the loop.
         enabled: False shows nothing.
+        start: Steps that an earlier process made.
     """
 
-    def __init__(self, label: str, total: int, *, enabled: bool):
+    def __init__(self, label: str, total: int, *, enabled: bool, start: int = 0):
         self._label = label
         self._total = total
         self._enabled = enabled
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
         self._last_line = -float("inf")
+        self._start = start
+        self._began = time.monotonic()
 
     def __enter__(self):
         if self._enabled and self._console.is_terminal:
@@ -47,7 +51,9 @@ class Lines:
                 console=self._console,
             )
             self._bar.start()
-            self._task = self._bar.add_task("", total=self._total, text="")
+            self._task = self._bar.add_task(
+                "", total=self._total, text="", completed=self._start
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,16 +71,25 @@ class Lines:
         if done == self._total or now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = now
             self._console.print(
-                f"{self._label} {done}/{self._total}  {text}", highlight=False
+                f"{self._label} {done}/{self._total}  {text}{self._left(done, now)}",
+                highlight=False,
+                soft_wrap=True,
             )
+
+    def _left(self, done: int, now: float) -> str:
+        made = done - self._start
+        if made <= 0 or done >= self._total:
+            return ""
+        seconds = (now - self._began) / made * (self._total - done)
+        return f"  {datetime.timedelta(seconds=round(seconds))} left"
 
 
 def describe(snapshot: "Snapshot") -> str:
-    """Loss, log Z and lowest ESS of the last step of a fit."""
-    info = snapshot.info
-    ess = np.asarray(info.steps.ess)[-1]
+    """Loss, log Z, lowest ESS and acceptance of the last step of a fit."""
+    last = {name: float(values[-1]) for name, values in snapshot.metrics().items()}
+    skipped = int(np.sum(snapshot.info.num_skipped))
     return (
-        f"loss {float(info.loss[-1]):.4g}  "
-        f"log Z {float(info.log_normalizer[-1]):.4f}  "
-        f"lowest ESS {ess.min():.0f}"
+        f"loss {last['loss']:.4g}  log Z {last['log_normalizer']:.4f}  "
+        f"lowest ESS {last['lowest_ess']:.0f}  accepted {last['acceptance_rate']:.0%}"
+        + (f"  skipped {skipped}" if skipped else "")
     )

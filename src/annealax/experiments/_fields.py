@@ -5,6 +5,7 @@ Text is read by the type of the field, never evaluated. `format_value` writes wh
 """
 
 import dataclasses
+import functools
 import math
 import reprlib
 import types
@@ -57,6 +58,7 @@ class Field:
         return _describe(self.kind)
 
 
+@functools.cache
 def fields_of(cls: type) -> Mapping[str, Field]:
     """All fields of a settings class, in order.
 
@@ -97,7 +99,7 @@ def parse_overrides(cls: type, assignments: Iterable[str]) -> dict[str, Any]:
         if not equals or not key:
             raise InvalidInputError(
                 f"a setting is given as key=value, such as num_particles=500; got "
-                f"{assignment!r}."
+                f"{reprlib.repr(assignment)}."
             )
         if key not in fields:
             raise unknown_name("setting", key, fields)

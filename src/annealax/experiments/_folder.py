@@ -1,6 +1,10 @@
 """Run folders: what is kept of a run, as JSON, npz and pictures; nothing is pickled.
 
 - `settings.json`: what was run, written before anything else;
+- `environment.json`: versions, devices and commit;
+- `status.json`: how far each command has come in this folder;
+- `metrics.jsonl`: a line for each training step and each pass, while they are made;
+- `checkpoints/`: what `annealax resume` goes on from;
 - `result.npz`: particles, log Z, diagnostics, training history (the same for the same
   seed, to the bit);
 - `table.json`: the comparison, with times;
@@ -12,11 +16,10 @@ Files are written whole or not at all, and a folder that holds a run is left alo
 
 import contextlib
 import json
-import os
 import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import jax
 import jax.random as jr
@@ -25,14 +28,21 @@ import numpy as np
 import annealax
 from annealax._errors import InvalidInputError
 from annealax._flows import replicate
-from annealax._serialise import FileError, load, save
+from annealax._serialise import FileError, load, replacing, save
+from annealax.experiments._environment import environment
 from annealax.experiments._fields import fields_of
 from annealax.experiments._numbers import json_number
+from annealax.experiments._settings import Settings
 from annealax.experiments.problems import find_experiment
 from annealax.experiments.run import FinishedRun, Outcome, find_method
 
 _SETTINGS = "settings.json"
 _FLOWS = "flows.npz"
+_STATUS = "status.json"
+METRICS = "metrics.jsonl"
+CHECKPOINTS = "checkpoints"
+
+Status = Literal["running", "interrupted", "finished"]
 
 
 class RunFolder:
@@ -80,20 +90,18 @@ class RunFolder:
     @contextlib.contextmanager
     def writing(self, name: str) -> Iterator[BinaryIO]:
         """A file to write to, which appears under its name once it is complete."""
-        part = self.path / f".{name}.part"
         try:
-            with part.open("wb") as file:
+            with replacing(self.path / name) as file:
                 yield file
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(self.path / name)
         except OSError as error:
             raise InvalidInputError(
                 f"cannot write {self.path / name}: {error.strerror}; free some space "
-                "or choose another folder with --out."
+                f"and go on with `annealax resume {self.path}`."
             ) from error
-        finally:
-            part.unlink(missing_ok=True)
+
+    def set_status(self, command: str, status: Status) -> None:
+        """Note how far a command has come."""
+        self.write_json(_STATUS, read_status(self.path) | {command: status})
 
 
 def write_settings(
@@ -104,8 +112,10 @@ def write_settings(
     seed: int,
     overrides: Mapping[str, Any],
     values: Mapping[str, Any],
+    checkpoint_seconds: float = 60.0,
 ) -> Path:
     """What is about to run, and with which software."""
+    folder.write_json("environment.json", environment())
     return folder.write_json(
         _SETTINGS,
         {
@@ -114,6 +124,7 @@ def write_settings(
             "seed": seed,
             "overrides": overrides,
             "settings": values,
+            "checkpoint_seconds": checkpoint_seconds,
             "versions": {
                 "annealax": annealax.__version__,
                 "jax": jax.__version__,
@@ -147,10 +158,66 @@ def write_outcome(folder: RunFolder, outcome: Outcome) -> Path:
             "history_acceptance_rate": history.steps.acceptance_rate,
             "history_num_skipped": history.num_skipped,
         }
-    folder.write_json("table.json", _table(outcome))
+    folder.write_json("table.json", outcome_table(outcome))
     if outcome.fit is not None:
         save(folder.path / _FLOWS, outcome.fit.flows)
     return folder.write_arrays("result.npz", arrays)
+
+
+class Recorded(NamedTuple):
+    """What `settings.json` says.
+
+    Attributes:
+        name: Name of the experiment.
+        settings: Its settings.
+        method: Name of the method.
+        seed: The seed.
+        checkpoint_seconds: Time between checkpoints.
+    """
+
+    name: str
+    settings: Settings
+    method: str
+    seed: int
+    checkpoint_seconds: float
+
+
+def read_settings(path: Path) -> Recorded:
+    """What `write_settings` left in a folder.
+
+    Raises:
+        FileError: If there is no run, or its settings are damaged.
+    """
+    file = path / _SETTINGS
+    try:
+        content = json.loads(file.read_text())
+        name, method, seed = content["name"], content["method"], content["seed"]
+        seconds = float(content.get("checkpoint_seconds", 60.0))
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in content["settings"].items()
+        }
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileError(
+            f"{path} is not a run folder: it has no {_SETTINGS}; give the folder that "
+            "`annealax run` printed."
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FileError(f"{file} is damaged: {error!r}; run it again.") from error
+    if not (isinstance(name, str) and isinstance(method, str) and type(seed) is int):
+        raise FileError(
+            f"{file} is damaged: name {name!r}, method {method!r}, seed {seed!r}."
+        )
+    if "," in method:
+        raise FileError(f"{path} holds a comparison, not a run; run it again.")
+    cls = find_experiment(name)
+    find_method(method)
+    if unknown := sorted(set(values) - set(fields_of(cls))):
+        raise FileError(
+            f"{file} has settings that {name} does not know: {unknown}; it was "
+            "written by another version of annealax."
+        )
+    return Recorded(name, cls(**values), method, seed, seconds)
 
 
 def read_run(path: Path) -> FinishedRun:
@@ -159,45 +226,44 @@ def read_run(path: Path) -> FinishedRun:
     Raises:
         FileError: If there is no finished run, or its files are damaged.
     """
-    file = path / _SETTINGS
-    try:
-        content = json.loads(file.read_text())
-        name, method, seed = content["name"], content["method"], content["seed"]
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in content["settings"].items()
-        }
-    except FileNotFoundError:
-        raise FileError(
-            f"{path} is not a run folder: it has no {_SETTINGS}; give the folder that "
-            "`annealax run` printed."
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FileError(f"{file} is damaged: {error!r}; run it again.") from error
-    cls, chosen = find_experiment(name), find_method(method)
-    if unknown := sorted(set(values) - set(fields_of(cls))):
-        raise FileError(
-            f"{file} has settings that {name} does not know: {unknown}; it was "
-            "written by another version of annealax."
-        )
-    settings = cls(**values)
+    name, settings, method, seed, _ = read_settings(path)
+    chosen = find_method(method)
     flows = None
     if chosen.trainer is not None:
         if not (path / _FLOWS).exists():
             raise FileError(
-                f"{path} has no {_FLOWS}: the run did not finish; run it again."
+                f"{path} has no {_FLOWS}: the run did not finish; `annealax resume "
+                f"{path}` goes on with it."
             )
         count = chosen.sampler(settings).path.num_transitions
         flows = load(path / _FLOWS, replicate(settings.flow(jr.key(0)), count))
     return FinishedRun(name, settings, method, seed, flows)
 
 
-def _table(outcome: Outcome) -> dict[str, Any]:
+def read_status(path: Path) -> dict[str, Status]:
+    """How far each command has come in a folder."""
+    try:
+        content = json.loads((path / _STATUS).read_text())
+        return {str(command): status for command, status in content.items()}
+    except FileNotFoundError:  # of before there was this file
+        return {"run": "finished"} if (path / "result.npz").exists() else {}
+    except (OSError, ValueError, AttributeError) as error:
+        raise FileError(
+            f"{path / _STATUS} is damaged: {error!r}; remove it and try again."
+        ) from error
+
+
+def outcome_table(outcome: Outcome) -> dict[str, Any]:
+    """The comparison, as JSON holds it."""
     fit = outcome.fit
     return {
         "log_normalizer_true": outcome.truth,
         "training_seconds": None if fit is None else fit.seconds,
         "training_compile_seconds": None if fit is None else fit.compile_seconds,
+        "training_num_skipped": None
+        if fit is None
+        else int(fit.history.num_skipped.sum()),
+        "training_warnings": [] if fit is None else list(fit.warnings),
         "rows": [
             {
                 "label": row.label,

@@ -10,8 +10,11 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from annealax import observables
-from annealax._pimh import Chain, pimh
+from annealax._chain import Chain
+from annealax._checkpoint import Checkpoint
+from annealax._pimh import pimh
 from annealax._sampler import Sampler
+from annealax._snapshot import Callback
 from annealax.experiments import lattice_pictures
 from annealax.experiments._folder import RunFolder
 from annealax.experiments._style import BLUE, ORANGE, new_table
@@ -46,6 +49,8 @@ def run_chains(
     num_particles: int | None = None,
     seed: int = 0,
     progress: bool = False,
+    callback: list[Callback] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> ChainRun:
     """Run particle independent Metropolis-Hastings with the sampler of a run.
 
@@ -56,6 +61,8 @@ def run_chains(
         num_particles: Particles of a proposal; None for that of the run.
         seed: Seed.
         progress: Show progress.
+        callback: As in `pimh`.
+        checkpoint: As in `pimh`.
     """
     settings, flows = run.settings, run.flows
     if num_particles is not None:
@@ -68,7 +75,9 @@ def run_chains(
         num_chains=num_chains,
         observables=dict(settings.target().observables) or None,
         configurations=True,
+        callback=callback,
         progress=progress,
+        checkpoint=checkpoint,
     )
     return ChainRun(run, sampler, chain)
 

@@ -8,35 +8,29 @@ from typing import Annotated, Any
 import jax.random as jr
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 import annealax
 from annealax import vae
 from annealax._budget import parse_budget
 from annealax._errors import AnnealaxError, InvalidInputError
-from annealax.experiments import (
-    chains,
-    compare,
-    compare_report,
-    page_command,
-    pictures,
-    report,
-)
-from annealax.experiments._arviz_file import write_arviz
+from annealax.experiments import compare, compare_report, page_command, pictures
 from annealax.experiments._compilation import reuse_compiled_programs
 from annealax.experiments._fields import fields_of, format_value, parse_overrides
-from annealax.experiments._folder import (
-    RunFolder,
-    read_run,
-    write_outcome,
-    write_settings,
-)
+from annealax.experiments._folder import RunFolder, write_settings
+from annealax.experiments._output import Output, new_console
 from annealax.experiments.problems import EXPERIMENTS, find_experiment
+from annealax.experiments.resume import resume
 from annealax.experiments.run import METHODS, prepare
+from annealax.experiments.running import ChainPlan, run_job, start_chains
 
-_PLAIN_WIDTH = 110
-"""Columns where the output is no terminal: wide enough for every table."""
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the final table only.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="One JSON object on each line, nothing else.")
+]
+CheckpointSeconds = Annotated[
+    float, typer.Option(help="Seconds between checkpoints.", min=0)
+]
 
 app = typer.Typer(
     name="annealax",
@@ -66,11 +60,6 @@ def _clean_errors(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=_PLAIN_WIDTH)
-
-
 def _version(value: bool) -> bool:
     if value:
         typer.echo(f"annealax {annealax.__version__}")
@@ -94,7 +83,7 @@ def _options(
 @_clean_errors
 def list_experiments() -> None:
     """List the experiments."""
-    console = _console()
+    console = new_console()
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("name", no_wrap=True)
     table.add_column("shape", no_wrap=True)
@@ -114,7 +103,7 @@ def show(
     name: Annotated[str, typer.Argument(help="Name of an experiment.")],
 ) -> None:
     """Show an experiment: what it is, and its settings."""
-    console = _console()
+    console = new_console()
     cls = find_experiment(name)
     settings = cls()
     target = settings.target()
@@ -160,12 +149,12 @@ def run(
         Path | None,
         typer.Option(help="Folder for the files; runs/NAME-seedS if not given."),
     ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print the final table only.")
-    ] = False,
+    checkpoint_seconds: CheckpointSeconds = 60.0,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train flows, deploy them, and compare with plain SMC at the same cost."""
-    console = _console()
+    output = Output(quiet=quiet, as_json=as_json)
     cls = find_experiment(name)
     overrides = parse_overrides(cls, assignments or ())
     settings = cls(**overrides)
@@ -178,21 +167,21 @@ def run(
         seed=seed,
         overrides=overrides,
         values=settings.values(),
+        checkpoint_seconds=checkpoint_seconds,
     )
+    output.say(f"{name}: {_summary(cls)}")
+    run_job(job, folder, output, checkpoint_seconds=checkpoint_seconds)
 
-    def say(text: str) -> None:
-        if not quiet:
-            console.print(text, style="dim", highlight=False)
 
-    say(f"{name}: {_summary(cls)}")
-    outcome = job.run(progress=not quiet, say=say)
-    write_outcome(folder, outcome)
-    say("drawing")
-    names = pictures.draw_all(folder, outcome)
-    names += write_arviz(folder, outcome) + page_command.write_page(folder)
-    report.show(console, outcome)
-    files = ", ".join(["result.npz", *names])
-    console.print(f"Files in {folder.path}: {files}", highlight=False, soft_wrap=True)
+@app.command("resume")
+@_clean_errors
+def resume_run(
+    run: Annotated[Path, typer.Argument(help="Folder of an interrupted run.")],
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a run, or with pimh, that was interrupted."""
+    resume(run, Output(quiet=quiet, as_json=as_json))
 
 
 @app.command("compare")
@@ -228,7 +217,7 @@ def compare_methods(
     ] = False,
 ) -> None:
     """Compare methods with the same budget of time or gradient evaluations."""
-    console = _console()
+    console = new_console()
     chosen, limit = compare.find_methods(methods), parse_budget(budget, evaluations)
 
     def say(text: str) -> None:
@@ -304,35 +293,13 @@ def particle_mcmc(
     seed: Annotated[
         int, typer.Option(help="Seed; the same gives the same numbers.", min=0)
     ] = 0,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print the final table only.")
-    ] = False,
+    checkpoint_seconds: CheckpointSeconds = 60.0,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Particle MCMC with the sampler of a finished run: exact expectations."""
-    console = _console()
-    finished = read_run(run)
-    if not quiet:
-        console.print(
-            f"{finished.name}: compiling, then {num_chains} x {num_steps} proposals",
-            style="dim",
-            highlight=False,
-        )
-    done = chains.run_chains(
-        finished,
-        num_steps=num_steps,
-        num_chains=num_chains,
-        num_particles=num_particles,
-        seed=seed,
-        progress=not quiet,
-    )
-    folder = RunFolder(run, existing=True)
-    names = chains.write(folder, done)
-    names += pictures.draw_figures(folder, chains.figures(done))
-    names += page_command.write_page(folder)
-    chains.show(console, done)
-    console.print(
-        f"Files in {folder.path}: {', '.join(names)}", highlight=False, soft_wrap=True
-    )
+    plan = ChainPlan(num_steps, num_chains, num_particles, seed, checkpoint_seconds)
+    start_chains(run, plan, Output(quiet=quiet, as_json=as_json))
 
 
 app.command("report")(_clean_errors(page_command.report))
@@ -359,7 +326,7 @@ def train_vae(
     ] = False,
 ) -> None:
     """Train the decoder of a VAE on binarised images, for targets.VAE(decoder=...)."""
-    console = _console()
+    console = new_console()
     images = vae.read_images(data)
     if not out.resolve().parent.is_dir():
         raise InvalidInputError(f"there is no folder {out.resolve().parent} for {out}.")

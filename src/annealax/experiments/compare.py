@@ -24,7 +24,7 @@ from jaxtyping import PRNGKeyArray
 
 from annealax._budget import Budget
 from annealax._errors import InvalidInputError
-from annealax._fit import Snapshot
+from annealax._snapshot import Snapshot
 from annealax.experiments._attempt import (
     NUM_CHAINS,
     Attempt,

@@ -2,17 +2,23 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
+from annealax._checkpoint import Checkpoint
+from annealax._fingerprint import fingerprint
 from annealax._memory import peak_memory
 from annealax._result import Result
 from annealax._sampler import Sampler, lower_pass, pass_arguments
+from annealax._signals import deferred_signals
+from annealax._snapshot import Callback, as_callbacks, call_all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +114,27 @@ def compile_pass(
     return CompiledPass(run, seconds, peak_memory(compiled))
 
 
+class PassSnapshot(NamedTuple):
+    """What a callback of `evaluate` sees after each pass.
+
+    Attributes:
+        step: Passes made so far.
+        num_steps: Passes asked for.
+        row: log Z, its error bar, final and lowest ESS of this pass.
+        seconds: Time of all passes so far.
+    """
+
+    step: int
+    num_steps: int
+    row: np.ndarray
+    seconds: float
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        """The numbers of this pass."""
+        names = ("log_normalizer", "log_normalizer_stderr", "ess", "lowest_ess")
+        return dict(zip(names, self.row[:, None], strict=True))
+
+
 def evaluate(
     key: PRNGKeyArray,
     sampler: Sampler,
@@ -115,6 +142,8 @@ def evaluate(
     *,
     label: str,
     num_repeats: int,
+    callback: Callback | Iterable[Callback] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Evaluation:
     """Run the sampler several times, after one pass to compile it.
 
@@ -124,34 +153,104 @@ def evaluate(
         flows: Flows for it, or None.
         label: What to call it.
         num_repeats: Number of passes.
+        callback: One or several functions of a `PassSnapshot`, called after each pass.
+        checkpoint: Where finished passes are saved; the same call goes on from there.
     """
-
-    def run(index: int) -> Result:
-        return jax.block_until_ready(sampler.run(jr.fold_in(key, index), flows))
-
-    first = run(0)
-    seconds, rows = [], []
-    for index in range(num_repeats):
-        began = time.perf_counter()
-        result = run(index)
-        seconds.append(time.perf_counter() - began)
-        rows.append(
-            (
-                result.log_normalizer,
-                result.log_normalizer_stderr,
-                result.ess / sampler.num_particles,
-                result.steps.ess.min() / sampler.num_particles,
-            )
-        )
-    log_normalizers, stderrs, ess, lowest_ess = np.asarray(rows, np.float64).T
+    callbacks = as_callbacks(callback)
+    passes = _Passes(key, sampler, flows, num_repeats)
+    if checkpoint is None:
+        for snapshot in passes.make():
+            call_all(callbacks, snapshot)
+    else:
+        passes.load(checkpoint)
+        with deferred_signals() as signals:
+            for snapshot in passes.make():
+                call_all(callbacks, snapshot)
+                is_last = snapshot.step == num_repeats
+                if is_last or signals.pending or checkpoint.due(snapshot.step):
+                    passes.save(checkpoint)
+                signals.stop_if_asked(f"{label} stopped after {snapshot.step} passes")
+    log_normalizers, stderrs, ess, lowest_ess = passes.rows.T
+    assert passes.first is not None
     return Evaluation(
         label=label,
         sampler=sampler,
         flows=flows,
-        result=first,
+        result=passes.first,
         log_normalizers=log_normalizers,
         stderrs=stderrs,
         ess=ess,
         lowest_ess=lowest_ess,
-        seconds=min(seconds),
+        seconds=float(passes.seconds.min()),
     )
+
+
+class _Passes:
+    """Passes under way: all that a checkpoint holds."""
+
+    def __init__(
+        self,
+        key: PRNGKeyArray,
+        sampler: Sampler,
+        flows: AbstractBijection | None,
+        num_repeats: int,
+    ):
+        self.key, self.sampler, self.flows = key, sampler, flows
+        self.num_repeats = num_repeats
+        self.first: Result | None = None
+        self.rows, self.seconds = np.zeros((0, 4)), np.zeros(0)
+
+    def make(self) -> Iterator[PassSnapshot]:
+        """Make the passes that are left."""
+        if len(self.rows) < self.num_repeats:
+            self.first = self._run(0)  # compiles; not timed
+        while len(self.rows) < self.num_repeats:
+            began = time.perf_counter()
+            result = self._run(len(self.rows))
+            self.seconds = np.append(self.seconds, time.perf_counter() - began)
+            row = _row(result, self.sampler.num_particles)
+            self.rows = np.append(self.rows, [row], axis=0)
+            yield PassSnapshot(
+                len(self.rows), self.num_repeats, row, float(self.seconds.sum())
+            )
+
+    def _run(self, index: int) -> Result:
+        key = jr.fold_in(self.key, index)
+        return jax.block_until_ready(self.sampler.run(key, self.flows))
+
+    def save(self, store: Checkpoint) -> None:
+        """Save finished passes."""
+        count = len(self.rows)
+        store.save(
+            (self.first, self.rows, self.seconds),
+            identity=self._identity(),
+            meta={"done": count},
+            step=count,
+        )
+
+    def load(self, store: Checkpoint) -> None:
+        """Take over finished passes, if there are any."""
+        if (saved := store.latest(self._identity())) is None:
+            return
+        count = saved.meta["done"]
+        shapes = eqx.filter_eval_shape(self.sampler.run, self.key, self.flows)
+        like = (shapes, np.zeros((count, 4)), np.zeros(count))
+        self.first, self.rows, self.seconds = saved.restore(like)
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "work": "evaluate",
+            "num_repeats": self.num_repeats,
+            "key": fingerprint(self.key),
+            "sampler": fingerprint((self.sampler, self.flows)),
+        }
+
+
+def _row(result: Result, num_particles: int) -> np.ndarray:
+    numbers = (
+        result.log_normalizer,
+        result.log_normalizer_stderr,
+        result.ess / num_particles,
+        result.steps.ess.min() / num_particles,
+    )
+    return np.array([float(number) for number in numbers])

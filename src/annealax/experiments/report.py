@@ -114,9 +114,6 @@ def warnings(outcome: Outcome) -> Iterator[str]:
     for row in outcome.evaluations:
         for message in row.warnings():
             yield f"{row.label} ({row.num_transitions} steps): {message}."
-    fit = outcome.fit
-    if fit is not None and (skipped := int(fit.history.num_skipped.sum())):
-        yield (
-            f"{skipped} flow updates were skipped because their gradient was not "
-            "finite; lower learning_rate or step_sizes."
-        )
+    if outcome.fit is not None:
+        for message in outcome.fit.warnings:
+            yield f"{message}."

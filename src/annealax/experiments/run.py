@@ -3,15 +3,19 @@
 import dataclasses
 import reprlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax.random as jr
+import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
+from annealax._checkpoint import Checkpoint
 from annealax._errors import InvalidInputError
 from annealax._fit import Fit, fit
 from annealax._resampling import NoResampling
 from annealax._sampler import Sampler
+from annealax._snapshot import Callback
 from annealax.experiments._names import unknown_name
 from annealax.experiments._settings import Settings
 from annealax.experiments.evaluate import Evaluation, evaluate
@@ -154,13 +158,19 @@ class Job:
         *,
         progress: bool = False,
         say: Callable[[str], None] = lambda text: None,
+        callbacks: Callable[[str], list[Callback]] = lambda stage: [],
+        checkpoint: Checkpoint | None = None,
     ) -> Outcome:
         """Train, deploy and compare.
 
         Args:
             progress: Show training live.
             say: Called with a line of text when a stage begins.
+            callbacks: From the name of a stage to its callbacks.
+            checkpoint: Where every stage saves its state; a job with the same settings
+                and seed goes on from there, with the same numbers to the bit.
         """
+        stages = _Stages(say, callbacks, checkpoint)
         keys = jr.split(jr.key(self.seed), 4)
         key_flow, key_fit, key_deploy, key_compare = keys
         settings, method = self.settings, METHODS[self.method]
@@ -174,6 +184,7 @@ class Job:
                 settings.flow(key_flow),
                 num_steps=num_steps,
                 progress=progress,
+                **stages.options("training"),
             )
         say(f"deploying {label}, {settings.num_repeats} passes")
         main = evaluate(
@@ -182,9 +193,10 @@ class Job:
             None if fitted is None else fitted.flows,
             label=label,
             num_repeats=settings.num_repeats,
+            **stages.options("deployment"),
         )
         plain = self.method == "smc"
-        others = () if plain else _compare(key_compare, settings, main, say)
+        others = () if plain else _compare(key_compare, settings, main, stages)
         return Outcome(
             name=self.name,
             settings=settings,
@@ -222,31 +234,54 @@ def prepare(
     return Job(name, settings, method, seed, sampler, trainer)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Stages:
+    """What every stage of a job is given."""
+
+    say: Callable[[str], None]
+    callbacks: Callable[[str], list[Callback]]
+    checkpoint: Checkpoint | None
+
+    def options(self, stage: str) -> dict[str, Any]:
+        store = None if self.checkpoint is None else self.checkpoint.child(stage)
+        return {"callback": self.callbacks(stage), "checkpoint": store}
+
+    def remember(self, name: str, number: int) -> int:
+        """A number that depends on the clock: the one of the first time."""
+        if self.checkpoint is None:
+            return number
+        kept = self.checkpoint.once(
+            name,
+            lambda: np.asarray(number),
+            identity={"work": name},
+            like=np.asarray(0),
+        )
+        return int(kept)
+
+
 def _compare(
-    key: PRNGKeyArray,
-    settings: Settings,
-    main: Evaluation,
-    say: Callable[[str], None],
+    key: PRNGKeyArray, settings: Settings, main: Evaluation, stages: _Stages
 ) -> tuple[Evaluation, ...]:
     """Plain SMC with the same temperatures, and with as many as take the same time."""
 
-    def smc(count: int, label: str) -> Evaluation:
-        say(f"{label}: {count} transitions")
+    def smc(count: int, label: str, stage: str) -> Evaluation:
+        stages.say(f"{label}: {count} transitions")
         return evaluate(
             jr.fold_in(key, count),
             settings.sampler(num_transitions=count),
             label=label,
             num_repeats=settings.num_repeats,
+            **stages.options(stage),
         )
 
-    same_ladder = smc(settings.num_transitions, "SMC, same ladder")
+    same_ladder = smc(settings.num_transitions, "SMC, same ladder", "smc-same-ladder")
     if main.flows is None:
         return (same_ladder,)
     count = settings.smc_transitions
     if count > 0:
-        return same_ladder, smc(count, "SMC, given ladder")
+        return same_ladder, smc(count, "SMC, given ladder", "smc-given-ladder")
     ratio = main.seconds / same_ladder.seconds
-    count = round(settings.num_transitions * ratio)
+    count = stages.remember("smc-transitions", round(settings.num_transitions * ratio))
     if count <= settings.num_transitions:  # flows cost nothing to speak of
         return (same_ladder,)
-    return same_ladder, smc(count, "SMC, same time")
+    return same_ladder, smc(count, "SMC, same time", "smc-same-time")

@@ -32,6 +32,9 @@ _PRIORS = {
     "student_t": lambda x, scale: stats.t.logpdf(x, 4.0, scale=scale),
 }
 
+_SQUARABLE = 1e150
+"""Larger numbers overflow when they are squared, for the variance."""
+
 
 class LogisticRegression(AbstractPosterior):
     """Posterior of the coefficients of a logistic regression.
@@ -82,8 +85,11 @@ class LogisticRegression(AbstractPosterior):
                 f"prior must be one of {', '.join(_PRIORS)}; got {prior!r}"
             )
         signs = _signs(labels, len(design))
+        features_only = names[-design.shape[1] :]
         if standardize:
-            design = _standardize(design, names[-design.shape[1] :])
+            _check_size(design, features_only, _SQUARABLE)
+            design = _standardize(design, features_only)
+        _check_size(design, features_only, float(jnp.finfo(jnp.result_type(float)).max))
         if intercept:
             design = np.concatenate([np.ones((len(design), 1)), design], axis=1)
         self.signed_design = jnp.asarray(
@@ -160,6 +166,15 @@ def _signs(labels: ArrayLike | Sequence, num_examples: int) -> np.ndarray:
             f"labels must be 0 or 1, got {np.unique(labels)[:5].tolist()}"
         )
     return 2 * labels - 1
+
+
+def _check_size(design: np.ndarray, names: Sequence[str], limit: float) -> None:
+    for name, largest in zip(names, np.abs(design).max(axis=0), strict=True):
+        if largest > limit:
+            raise InvalidInputError(
+                f"feature {name!r} holds a number of size {largest:.3g}, too large to "
+                "compute with; divide the column by a constant"
+            )
 
 
 def _standardize(design: np.ndarray, names: Sequence[str]) -> np.ndarray:

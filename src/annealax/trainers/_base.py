@@ -1,7 +1,7 @@
 """The contract of a trainer: `init` a state from a flow, `step` it."""
 
 from abc import abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 from flowjax.bijections import AbstractBijection
@@ -41,7 +41,14 @@ class TrainInfo(NamedTuple):
 
 
 class AbstractTrainer(eqx.Module):
-    """Learns the flows of a sampler."""
+    """Learns the flows of a sampler.
+
+    Attributes:
+        restarts: Whether every step starts again from the flow that was given, so
+            that training cannot diverge.
+    """
+
+    restarts: ClassVar[bool] = False
 
     @abstractmethod
     def init(self, key: PRNGKeyArray, flow: AbstractBijection) -> TrainState:

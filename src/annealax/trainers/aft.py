@@ -17,7 +17,7 @@ In both the flow that is kept is the one with the smallest loss of all that were
 the start included; the loss is that on the validation population, or on the only one.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -80,6 +80,7 @@ class AFT(AbstractTrainer):
         num_validation: Particles to stop by; as many as the sampler has if left out.
     """
 
+    restarts: ClassVar[bool] = True
     sampler: Sampler
     optimizer: optax.GradientTransformation = eqx.field(static=True)
     training: Sampler

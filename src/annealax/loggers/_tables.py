@@ -1,0 +1,142 @@
+"""Text files with one line for each step, written while the work goes on.
+
+Work that resumes from a checkpoint makes some steps a second time: their first lines
+are dropped, and so is a last line that was cut short.
+"""
+
+import csv
+import io
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from annealax._checkpoint import CheckpointWarning
+from annealax._serialise import FileError, replacing
+from annealax._snapshot import Progress
+
+
+class _Lines:
+    """A file that lines are added to.
+
+    Args:
+        path: The file; lines of earlier work in it are replaced.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path)
+        self._ready = self._warned = False
+
+    def __call__(self, snapshot: Progress) -> None:
+        """Add a line for each step of a device call."""
+        metrics = snapshot.metrics()
+        count = len(next(iter(metrics.values())))
+        first = snapshot.step - count
+        rows = [
+            {"step": first + i + 1, "seconds": round(snapshot.seconds, 3)}
+            | {name: values[i].item() for name, values in metrics.items()}
+            for i in range(count)
+        ]
+        try:
+            if not self._ready:
+                self._begin(first, list(rows[0]) if rows else [])
+            with self.path.open("a", encoding="utf-8", newline="") as file:
+                file.writelines(map(self._line, rows))
+            self._ready = True
+        except OSError as error:  # a log must not end the work
+            self._ready = False
+            if not self._warned:
+                warnings.warn(
+                    f"cannot write to {self.path}: {error.strerror}; lines are lost "
+                    "until it works again",
+                    CheckpointWarning,
+                    stacklevel=2,
+                )
+            self._warned = True
+
+    def _begin(self, first: int, names: list[str]) -> None:
+        text = "".join(self._kept(first, names))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(self.path) as file:
+            file.write(text.encode())
+
+    def _old_lines(self) -> list[str]:
+        if not self.path.exists():
+            return []
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        except UnicodeDecodeError as error:
+            raise self._foreign() from error
+        return [line for line in lines if line.endswith("\n")]
+
+    def _foreign(self) -> FileError:
+        return FileError(
+            f"{self.path} was not written by this logger; choose another file"
+        )
+
+    def _kept(self, first: int, names: list[str]) -> Iterator[str]:
+        """What the file holds before the next line is added."""
+        raise NotImplementedError
+
+    def _line(self, row: dict[str, Any]) -> str:
+        raise NotImplementedError
+
+
+class CSV(_Lines):
+    """A CSV file: step, seconds, and a column for each number.
+
+    Args:
+        path: The file; lines of earlier work in it are replaced.
+    """
+
+    def _kept(self, first: int, names: list[str]) -> Iterator[str]:
+        header = self._line(dict(zip(names, names, strict=True)))
+        lines = self._old_lines()
+        if lines and lines[0] != header:
+            raise self._foreign()
+        yield header
+        for line in lines[1:]:
+            step = line.partition(",")[0]
+            if step.isdigit() and int(step) <= first:
+                yield line
+
+    def _line(self, row: dict[str, Any]) -> str:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerow(row.values())
+        return text.getvalue()
+
+
+class JSONLines(_Lines):
+    """A file with one JSON object on each line; NaN and infinity are null.
+
+    Args:
+        path: The file; lines of the same stage that are there are replaced.
+        stage: A name for the work; several stages can share a file.
+    """
+
+    def __init__(self, path: str | os.PathLike, *, stage: str = "training"):
+        super().__init__(path)
+        self.stage = stage
+
+    def _kept(self, first: int, names: list[str]) -> Iterator[str]:
+        del names
+        for line in self._old_lines():
+            try:
+                row = json.loads(line)
+                stage, step = row["stage"], int(row["step"])
+            except (ValueError, TypeError, KeyError) as error:
+                raise self._foreign() from error
+            if stage != self.stage or step <= first:
+                yield line
+
+    def _line(self, row: dict[str, Any]) -> str:
+        content = {"stage": self.stage} | {k: json_value(v) for k, v in row.items()}
+        return json.dumps(content, allow_nan=False) + "\n"
+
+
+def json_value(value: Any) -> Any:
+    """The value, or None where JSON has no word for it."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,104 @@
+"""Loggers: one line for each step, also after a crash."""
+
+import csv
+import json
+import struct
+
+import numpy as np
+import pytest
+
+import annealax as ax
+from annealax.loggers import _tensorboard
+
+
+def snapshot(step, values):
+    values = np.asarray(values, np.float32)
+    return ax.ChainSnapshot(
+        step, 10, values, {"m": 2 * values, "big": values[:, None]}, 1.5
+    )
+
+
+def rows(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_csv(tmp_path):
+    log = ax.loggers.CSV(tmp_path / "deep" / "log.csv")
+    log(snapshot(2, [0.5, 1.5]))
+    log(snapshot(3, [2.5]))
+    found = rows(log.path)
+    assert [row["step"] for row in found] == ["1", "2", "3"]
+    assert [float(row["m"]) for row in found] == [1, 3, 5]
+    assert "big" not in found[0]
+
+
+def test_steps_made_again_replace_their_lines(tmp_path):
+    path = tmp_path / "log.csv"
+    ax.loggers.CSV(path)(snapshot(4, [1, 2, 3, 4]))
+    with path.open("a") as file:
+        file.write("5,1.")  # a line that a crash cut short
+    ax.loggers.CSV(path)(snapshot(3, [30]))  # resumed after step 2
+    assert [(r["step"], float(r["log_normalizer"])) for r in rows(path)] == [
+        ("1", 1),
+        ("2", 2),
+        ("3", 30),
+    ]
+
+
+def test_stages_share_a_json_file_and_nan_is_null(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    ax.loggers.JSONLines(path, stage="a")(snapshot(2, [1, np.nan]))
+    ax.loggers.JSONLines(path, stage="b")(snapshot(1, [np.inf]))
+    ax.loggers.JSONLines(path, stage="a")(snapshot(2, [7]))
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(r["stage"], r["step"], r["log_normalizer"]) for r in found] == [
+        ("a", 1, 1.0),
+        ("b", 1, None),
+        ("a", 2, 7.0),
+    ]
+
+
+@pytest.mark.parametrize("kind", [ax.loggers.CSV, ax.loggers.JSONLines])
+@pytest.mark.parametrize("content", [b"dear diary\n", b"\xff\xfe\n"])
+def test_files_of_others_are_left_alone(tmp_path, kind, content):
+    path = tmp_path / "notes"
+    path.write_bytes(content)
+    with pytest.raises(ax.FileError, match="notes"):
+        kind(path)(snapshot(1, [1]))
+    assert path.read_bytes() == content
+
+
+def test_a_full_disk_does_not_end_the_work(tmp_path):
+    (tmp_path / "file").write_text("")
+    log = ax.loggers.CSV(tmp_path / "file" / "log.csv")
+    with pytest.warns(ax.CheckpointWarning, match="lines are lost"):
+        log(snapshot(1, [1]))
+    log(snapshot(2, [1]))  # told once
+
+
+def test_checksum_of_the_standard():
+    """CRC-32C of 32 zero bytes (RFC 3720, B.4)."""
+    crc = 0x8A9136AA
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    assert _tensorboard._masked_checksum(bytes(32)) == struct.pack("<I", masked)
+
+
+def records(path):
+    content = path.read_bytes()
+    while content:
+        (length,) = struct.unpack("<Q", content[:8])
+        data, content = content[12 : 12 + length], content[16 + length :]
+        yield data
+
+
+def test_tensorboard(tmp_path):
+    log = ax.loggers.TensorBoard(tmp_path, prefix="chain/")
+    log(snapshot(300, [0.25, 0.5]))
+    (path,) = tmp_path.iterdir()
+    version, first, second = records(path)
+    assert b"brain.Event:2" in version
+    for data, step, value in ((first, 299, 0.25), (second, 300, 0.5)):
+        assert data[9:12] == b"\x10" + bytes([step & 127 | 128, step >> 7])
+        tag = b"\x0a\x14chain/log_normalizer\x15" + struct.pack("<f", value)
+        assert tag in data
