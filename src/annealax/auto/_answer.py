@@ -11,6 +11,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from annealax._arviz import to_arviz
 from annealax._result import StepInfo
 from annealax.auto._space import Space
 
@@ -58,6 +59,7 @@ class Sample:
     Attributes:
         vectors: Unconstrained draws of all replicates.
         log_weights: Their normalised log weights.
+        roots: Which initial draw of its replicate each descends from.
         replicate_log_normalizers: log Z of each replicate.
         replicate_stderrs: Standard error of each from that replicate alone.
         steps: Diagnostics: arrays of replicates by transitions.
@@ -75,6 +77,7 @@ class Sample:
 
     vectors: Float[Array, "draws size"]
     log_weights: Float[Array, " draws"]
+    roots: np.ndarray
     replicate_log_normalizers: np.ndarray
     replicate_stderrs: np.ndarray
     steps: StepInfo
@@ -192,6 +195,24 @@ class Sample:
         count = len(self.log_weights)
         index = jr.choice(key, count, (num_draws,), p=self.weights)
         return self.space.values(self.vectors[index])
+
+    def to_arviz(self, num_draws: int | None = None, *, seed: int = 0) -> Any:
+        """The answer for ArviZ: resampled draws, no more than the weights are worth.
+
+        Args:
+            num_draws: How many; None for as many as the effective sample size.
+            seed: Seed of the resampling.
+        """
+        count, each = self.num_replicates, self.num_particles
+        return to_arviz(
+            self.x,
+            self.log_weights,
+            log_normalizer=self.log_normalizer,
+            log_normalizer_stderr=self.log_normalizer_stderr,
+            num_draws=num_draws,
+            roots=np.asarray(self.roots) + np.repeat(np.arange(count) * each, each),
+            seed=seed,
+        )
 
     def warnings(self) -> list[str]:
         """Reasons, in words, to doubt the answer; empty if there are none."""

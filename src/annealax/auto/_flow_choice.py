@@ -73,11 +73,13 @@ class FlowChoice:
         flows: Trained flows, or None.
         reason: In words.
         num_evaluations: Density evaluations made.
+        index: Which of the families; -1 for none.
     """
 
     flows: AbstractBijection | None
     reason: str
     num_evaluations: int
+    index: int
 
 
 def families_for(size: int) -> tuple[str, ...]:
@@ -94,6 +96,7 @@ def choose_flows(
     sampler: Sampler,
     families: tuple[str, ...],
     say: Callable[[str], None] = lambda text: None,
+    decided: int | None = None,
 ) -> FlowChoice:
     """Try families of flows on a tuned sampler.
 
@@ -102,8 +105,19 @@ def choose_flows(
         sampler: The sampler to be helped.
         families: Names in `FAMILIES`.
         say: Called with a line of text now and then.
+        decided: What an earlier call decided: the index of a family, or -1. The
+            decision rests on the clock, and must not be taken twice.
     """
     keys = iter(jr.split(key, 2 * len(families) + 4))
+    if decided is not None:
+        for _ in range(1 + len(families)):
+            next(keys)
+        if decided < 0:
+            return FlowChoice(None, "tried and dropped before", 0, -1)
+        fitted = _train(next(keys), sampler, families[decided], _TRAINING_STEPS)
+        spent = int(np.sum(fitted.history.steps.num_evaluations))
+        reason = f"{families[decided]}, as decided before"
+        return FlowChoice(fitted.flows, reason, spent, decided)
     plain = run_passes(next(keys), sampler, None)
     spent = plain.num_evaluations
     left: dict[str, float] = {}
@@ -113,6 +127,7 @@ def choose_flows(
         left[name] = _work(fitted, 10)
         say(f"{name} flows: {left[name]:.3g} nats of work left after {_TRIAL_STEPS}")
     name = min(left, key=lambda each: left[each])
+    index = families.index(name)
     fitted = _train(next(keys), sampler, name, _TRAINING_STEPS)
     spent += int(np.sum(fitted.history.steps.num_evaluations))
     helped = run_passes(next(keys), sampler, fitted.flows)
@@ -128,13 +143,14 @@ def choose_flows(
     )
     if rise > 3 * noise + 0.02:
         return FlowChoice(
-            fitted.flows, f"{name}: log Z is {rise:.2g} higher with them", spent
+            fitted.flows, f"{name}: log Z is {rise:.2g} higher with them", spent, index
         )
     if gain > 1.5 and rise > -3 * noise - 0.02:
         return FlowChoice(
             fitted.flows,
             f"{name}: squared error {gain:.1f} times smaller in the same time",
             spent,
+            index,
         )
     return FlowChoice(
         None,
@@ -142,6 +158,7 @@ def choose_flows(
         f"a squared error {1 / max(gain, 1e-9):.1f} times that of plain SMC in the "
         "same time",
         spent,
+        -1,
     )
 
 

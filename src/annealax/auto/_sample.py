@@ -9,10 +9,13 @@ Four stages, of which only the last makes the answer:
 """
 
 import dataclasses
+import functools
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -22,7 +25,9 @@ from jaxtyping import Array, PRNGKeyArray
 from rich.console import Console
 
 from annealax._budget import Budget, as_budget
+from annealax._checkpoint import Checkpoint, as_checkpoint
 from annealax._errors import InvalidInputError
+from annealax._fingerprint import fingerprint
 from annealax._result import Result, StepInfo
 from annealax._sampler import Sampler
 from annealax.auto._answer import ModeTable, Sample, Stage, log_mean
@@ -51,6 +56,8 @@ def sample(
     num_particles: int | None = None,
     num_replicates: int | None = None,
     progress: bool = False,
+    say: Callable[[str], None] | None = None,
+    checkpoint: Checkpoint | str | os.PathLike | None = None,
 ) -> Sample:
     """Draw from an unnormalised density and estimate its normalising constant.
 
@@ -75,20 +82,34 @@ def sample(
         num_particles: Particles of a replicate; None to choose.
         num_replicates: Independent runs behind the answer; None to choose.
         progress: Say what is going on.
+        say: Called with a line of text when something was decided; instead of
+            `progress`.
+        checkpoint: Folder in which replicates and decisions are kept as they come. A
+            call with the same arguments goes on from there, with the same answer to
+            the bit; only the search for a start and the tuning are made again.
 
     Raises:
         InvalidInputError: If the arguments do not fit together.
         SamplingError: If the density cannot be sampled from any start.
     """
     job = _Job(
-        log_density, shape, support, seed, budget, flow, num_particles, num_replicates
+        log_density,
+        shape,
+        support,
+        seed,
+        budget,
+        flow,
+        num_particles,
+        num_replicates,
+        as_checkpoint(checkpoint),
     )
-    console = Console(stderr=True)
-    say = (
-        (lambda text: console.print(text, highlight=False, style="dim"))
-        if progress
-        else (lambda text: None)
-    )
+    if say is None:
+        console = Console(stderr=True)
+
+        def say(text: str) -> None:
+            if progress:
+                console.print(text, highlight=False, style="dim")
+
     return job.run(say)
 
 
@@ -105,6 +126,7 @@ class _Job:
         flow,
         num_particles,
         num_replicates,
+        store,
     ):
         if not callable(log_density):
             raise InvalidInputError(
@@ -137,6 +159,13 @@ class _Job:
         self.flow = flow
         self.num_particles = num_particles
         self.num_replicates = num_replicates
+        self.store: Checkpoint | None = store
+        self.identity = {
+            "work": "sample",
+            "arguments": fingerprint(
+                (log_density, shape, support, int(seed), flow, num_particles)
+            ),
+        }
         self.stages: list[Stage] = []
         self.began = time.perf_counter()
 
@@ -151,7 +180,13 @@ class _Job:
         plan, errors = self._tune(key_tune, choice)
         say(f"tuned: {plan.num_transitions} transitions, {plan.num_leapfrog} leapfrogs")
         sampler = plan.sampler(self.density)
-        count = self._replicates(plan, errors)
+        count = int(
+            self._once(
+                "replicates",
+                lambda: np.asarray(self._replicates(errors)),
+                like=np.asarray(0),
+            )
+        )
         flows, reason = self._flows(key_flow, sampler, errors, count, say)
         say(f"flows: {reason}")
         results = self._answer(key_answer, sampler, flows, count, say)
@@ -195,7 +230,7 @@ class _Job:
             evaluations=int(result.num_evaluations),
         )
 
-    def _replicates(self, plan: Plan, errors: "_Errors") -> int:
+    def _replicates(self, errors: "_Errors") -> int:
         """How many runs the budget allows."""
         if self.num_replicates is not None:
             return self.num_replicates
@@ -226,7 +261,13 @@ class _Job:
             )
         elif self.budget is not None and count <= 2 * _MIN_REPLICATES:
             return None, "not tried: the budget is too small to train them"
-        chosen = choose_flows(key, sampler, families, say)
+        known = self._saved("flows", np.asarray(0))
+        chosen = choose_flows(
+            key, sampler, families, say, None if known is None else int(known)
+        )
+        self._once(
+            "flows", lambda: np.asarray(chosen.index), like=np.asarray(chosen.index)
+        )
         self._record("flows", chosen.num_evaluations, began)
         return chosen.flows, chosen.reason
 
@@ -235,9 +276,14 @@ class _Job:
     ) -> list[Result]:
         """Independent runs of the frozen sampler."""
         began = time.perf_counter()
-        results = []
+        results: list[Result] = []
         for index, subkey in enumerate(jr.split(key, count)):
-            results.append(jax.block_until_ready(sampler.run(subkey, flows)))
+            result = self._once(
+                f"replicate-{index + 1}",
+                functools.partial(sampler.run, subkey, flows),
+                like=results[0] if results else None,
+            )
+            results.append(jax.block_until_ready(result))
             if (index + 1) % max(1, count // 4) == 0:
                 value = log_mean(np.asarray([each.log_normalizer for each in results]))
                 say(f"replicate {index + 1} of {count}: log Z {value:.4f}")
@@ -278,6 +324,7 @@ class _Job:
         return Sample(
             vectors=jnp.asarray(vectors, jnp.result_type(float)),
             log_weights=jnp.asarray(log_weights, jnp.result_type(float)),
+            roots=np.concatenate([np.asarray(r.particles.roots) for r in results]),
             replicate_log_normalizers=log_normalizers,
             replicate_stderrs=stderrs,
             steps=StepInfo(*steps),
@@ -297,6 +344,32 @@ class _Job:
                 log_normalizers, stderrs, steps, ess, k, modes, plan.num_particles
             ),
         )
+
+    def _saved(self, name: str, like: Any) -> Any:
+        """What an earlier call left under this name, or None."""
+        if self.store is None:
+            return None
+        saved = self.store.child(name).latest(self.identity)
+        return None if saved is None else saved.restore(like)
+
+    def _once(self, name: str, compute: Callable[[], Any], like: Any = None) -> Any:
+        """What `compute()` gives, kept for a call that goes on with this one.
+
+        Args:
+            name: Name of the piece.
+            compute: Makes it.
+            like: A piece of the same structure; None to make one with `compute`.
+        """
+        if self.store is None:
+            return compute()
+        if like is None:
+            like = eqx.filter_eval_shape(compute)
+            like = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
+        if (saved := self._saved(name, like)) is not None:
+            return saved
+        value = compute()
+        self.store.child(name).save(value, identity=self.identity)
+        return value
 
     def _record(self, name: str, evaluations: int, began: float) -> None:
         self.stages.append(Stage(name, evaluations, time.perf_counter() - began))

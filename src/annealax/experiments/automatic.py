@@ -1,18 +1,29 @@
 """The automatic mode as a command: for a function in a module, or an experiment."""
 
+import contextlib
+import functools
 import importlib
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
+from annealax._arviz import MissingExtraError, to_netcdf
 from annealax._errors import InvalidInputError
+from annealax._serialise import FileError
 from annealax.auto import Sample, sample
-from annealax.experiments._folder import RunFolder
+from annealax.experiments._environment import environment
+from annealax.experiments._folder import CHECKPOINTS, RunFolder
 from annealax.experiments._numbers import json_number
+from annealax.experiments._output import Output, stoppable
+from annealax.experiments.problems import find_experiment
 from annealax.targets import AbstractTarget
+
+_SETTINGS = "settings.json"
+_COMMAND = "sample"
 
 
 def find_density(reference: str) -> Callable[[Any], Any]:
@@ -81,62 +92,129 @@ def parse_support(texts: Sequence[str], named: bool) -> Any:
     return supports
 
 
-def run_automatic(
-    console: Console,
-    folder: RunFolder,
-    density: Callable[[Any], Any],
-    *,
-    name: str,
-    shape: Any = None,
-    support: Any = None,
-    seed: int = 0,
-    budget: str | None = None,
-    flow: str = "auto",
-    quiet: bool = False,
-) -> Sample:
-    """Sample, and leave the answer in a folder.
+class Automatic(NamedTuple):
+    """What `annealax sample` and `annealax run --auto` were asked for.
 
-    Args:
-        console: Where the summary goes.
-        folder: Where the files go.
-        density: The log density.
-        name: What to call it.
-        shape: As for `annealax.sample`.
+    Attributes:
+        name: The experiment, or module:function.
+        settings: Settings of the experiment that were changed; None for a function.
+        shape: As for `annealax.sample`; None for an experiment.
         support: As for `annealax.sample`.
         seed: The seed.
         budget: As for `annealax.sample`.
         flow: As for `annealax.sample`.
-        quiet: Print the summary only.
     """
-    result = sample(
-        density,
-        shape,
-        seed=seed,
-        budget=budget,
-        support=support,
-        flow=flow,
-        progress=not quiet,
+
+    name: str
+    settings: Mapping[str, Any] | None
+    shape: Any
+    support: Any
+    seed: int
+    budget: str | float | None
+    flow: str
+
+    def density(self) -> Callable[[Any], Any]:
+        """The log density."""
+        if self.settings is None:
+            return find_density(self.name)
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in self.settings.items()
+        }
+        return find_experiment(self.name)(**values).target()
+
+
+def start(plan: Automatic, folder: RunFolder, output: Output) -> None:
+    """Sample, and leave the answer in a folder."""
+    folder.write_json(
+        _SETTINGS, {"command": _COMMAND, **plan._asdict(), "environment": environment()}
     )
-    console.print(result.summary(), highlight=False, soft_wrap=True, markup=False)
-    if isinstance(density, AbstractTarget) and density.log_normalizer is not None:
-        error = result.log_normalizer - density.log_normalizer
-        console.print(
-            f"exact   log Z {density.log_normalizer:.4f}: off by {error:+.4f}, "
-            f"{error / result.log_normalizer_stderr:+.1f} standard errors",
-            highlight=False,
+    _run(plan, folder, output)
+
+
+def is_automatic(path: Path) -> bool:
+    """Whether a folder holds an automatic run."""
+    try:
+        return json.loads((path / _SETTINGS).read_text()).get("command") == _COMMAND
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def go_on(path: Path, output: Output) -> None:
+    """Go on with an automatic run that was interrupted."""
+    file = path / _SETTINGS
+    try:
+        content = json.loads(file.read_text())
+        plan = Automatic(**{name: content[name] for name in Automatic._fields})
+        shape = plan.shape
+        if isinstance(shape, dict):
+            shape = {key: tuple(value) for key, value in shape.items()}
+        elif shape is not None:
+            shape = tuple(shape)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{file} is damaged: {error!r}; sample again.") from error
+    _run(plan._replace(shape=shape), RunFolder(path, existing=True), output)
+
+
+def _run(plan: Automatic, folder: RunFolder, output: Output) -> None:
+    density = plan.density()
+    folder.set_status(_COMMAND, "running")
+    interrupted = functools.partial(folder.set_status, _COMMAND, "interrupted")
+    with stoppable(output, folder.path, interrupted) as signals:
+
+        def say(text: str) -> None:
+            signals.stop_if_asked("what was finished is saved")
+            output.say(text)
+
+        result = sample(
+            density,
+            plan.shape,
+            seed=plan.seed,
+            budget=plan.budget,
+            support=plan.support,
+            flow=plan.flow,
+            say=say,
+            checkpoint=folder.path / CHECKPOINTS,
         )
+        names = _write(plan, folder, result)
+    folder.set_status(_COMMAND, "finished")
+
+    def show(console: Console) -> None:
+        console.print(result.summary(), highlight=False, soft_wrap=True, markup=False)
+        if (line := _against_exact(density, result)) is not None:
+            console.print(line, highlight=False)
+        console.print(
+            f"Files in {folder.path}: {', '.join(names)}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    output.finish(show, lambda: {**_answer(plan, result), "files": names})
+
+
+def _against_exact(density: Any, result: Sample) -> str | None:
+    exact = density.log_normalizer if isinstance(density, AbstractTarget) else None
+    if exact is None:
+        return None
+    error = result.log_normalizer - exact
+    return (
+        f"exact   log Z {exact:.4f}: off by {error:+.4f}, "
+        f"{error / result.log_normalizer_stderr:+.1f} standard errors"
+    )
+
+
+def _write(plan: Automatic, folder: RunFolder, result: Sample) -> list[str]:
     folder.write_arrays("result.npz", arrays_of(result))
-    folder.write_json("answer.json", _answer(name, seed, result))
+    folder.write_json("answer.json", _answer(plan, result))
     with folder.writing("summary.txt") as file:
         file.write((result.summary() + "\n").encode())
     with folder.writing("answer.png") as file:
         result.plot().savefig(file, dpi=120, format="png")
-    console.print(
-        f"Files in {folder.path}: result.npz, answer.json, answer.png, summary.txt",
-        highlight=False,
-        soft_wrap=True,
-    )
-    return result
+    names = ["result.npz", "answer.json", "summary.txt", "answer.png"]
+    with contextlib.suppress(MissingExtraError):
+        to_netcdf(folder.path / "result.nc", result.to_arviz())
+        names.append("result.nc")
+    return names
 
 
 def arrays_of(result: Sample) -> Mapping[str, Any]:
@@ -163,10 +241,11 @@ def arrays_of(result: Sample) -> Mapping[str, Any]:
     }
 
 
-def _answer(name: str, seed: int, result: Sample) -> Mapping[str, Any]:
+def _answer(plan: Automatic, result: Sample) -> dict[str, Any]:
     return {
-        "name": name,
-        "seed": seed,
+        "command": _COMMAND,
+        "name": plan.name,
+        "seed": plan.seed,
         "log_normalizer": json_number(result.log_normalizer),
         "log_normalizer_stderr": json_number(result.log_normalizer_stderr),
         "ess": json_number(result.ess),

@@ -19,6 +19,12 @@ from annealax.experiments._compilation import reuse_compiled_programs
 from annealax.experiments._fields import fields_of, format_value, parse_overrides
 from annealax.experiments._folder import RunFolder, write_settings
 from annealax.experiments._output import Output, new_console
+from annealax.experiments.automatic import (
+    Automatic,
+    parse_shape,
+    parse_support,
+)
+from annealax.experiments.automatic import start as start_automatic
 from annealax.experiments.problems import EXPERIMENTS, find_experiment
 from annealax.experiments.resume import resume
 from annealax.experiments.run import METHODS, prepare
@@ -149,6 +155,13 @@ def run(
         Path | None,
         typer.Option(help="Folder for the files; runs/NAME-seedS if not given."),
     ] = None,
+    auto: Annotated[
+        bool,
+        typer.Option("--auto", help="Choose everything automatically: ax.sample."),
+    ] = False,
+    budget: Annotated[
+        str | None, typer.Option(help="With --auto: time to spend, such as 60s or 2m.")
+    ] = None,
     checkpoint_seconds: CheckpointSeconds = 60.0,
     quiet: Quiet = False,
     as_json: AsJson = False,
@@ -158,6 +171,13 @@ def run(
     cls = find_experiment(name)
     overrides = parse_overrides(cls, assignments or ())
     settings = cls(**overrides)
+    if budget is not None and not auto:
+        raise InvalidInputError("--budget goes with --auto.")
+    if auto:
+        chosen = Automatic(name, overrides, None, None, seed, budget, "auto")
+        auto_folder = RunFolder(out or Path("runs") / f"{name}-auto-seed{seed}")
+        start_automatic(chosen, auto_folder, output)
+        return
     job = prepare(name, settings, method=method, seed=seed)
     folder = RunFolder(out or Path("runs") / f"{name}-seed{seed}")
     write_settings(
@@ -171,6 +191,56 @@ def run(
     )
     output.say(f"{name}: {_summary(cls)}")
     run_job(job, folder, output, checkpoint_seconds=checkpoint_seconds)
+
+
+@app.command("sample")
+@_clean_errors
+def sample_function(
+    function: Annotated[
+        str, typer.Argument(help="Log density, as module:function.", metavar="FUNCTION")
+    ],
+    shape: Annotated[
+        list[str],
+        typer.Option(
+            help="Shape of a point, such as 10 or 8,8; or NAME=SHAPE for each."
+        ),
+    ],
+    support: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="real, positive, unit, simplex or two bounds; or NAME=SUPPORT."
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed; the same gives the same numbers.")
+    ] = 0,
+    budget: Annotated[
+        str | None, typer.Option(help="Time to spend, such as 60s or 2m.")
+    ] = None,
+    flow: Annotated[
+        str, typer.Option(help="auto, none, or the name of a family.")
+    ] = "auto",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder; runs/FUNCTION-seedS if not given.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sample any log density, with everything chosen automatically."""
+    sizes = parse_shape(shape)
+    chosen = Automatic(
+        function,
+        None,
+        sizes,
+        parse_support(support or (), isinstance(sizes, dict)),
+        seed,
+        budget,
+        flow,
+    )
+    chosen.density()  # a wrong name is an error now, before there is a folder
+    default = Path("runs") / f"{function.replace(':', '-')}-seed{seed}"
+    output = Output(quiet=quiet, as_json=as_json)
+    start_automatic(chosen, RunFolder(out or default), output)
 
 
 @app.command("resume")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from annealax.experiments import automatic
 from annealax.experiments._folder import RunFolder, read_settings
 from annealax.experiments._output import Output
 from annealax.experiments.run import prepare
@@ -9,11 +10,14 @@ from annealax.experiments.running import continue_chains, run_job, unfinished
 
 
 def resume(path: Path, output: Output) -> None:
-    """Bring a run, or the chains on top of it, to its end.
+    """Bring a run, an automatic one, or the chains on top of a run, to its end.
 
     Raises:
         FileError: If there is no run in the folder, or its files are damaged.
     """
+    if automatic.is_automatic(path):
+        automatic.go_on(path, output)
+        return
     recorded = read_settings(path)
     command = unfinished(path)
     if command == "run":
