@@ -1,5 +1,7 @@
 """The automatic mode from end to end, on targets with known answers."""
 
+import shutil
+
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -11,20 +13,25 @@ from annealax.auto._answer import ModeTable, pooled_stderr
 from annealax.auto._messages import doubts
 
 
-@pytest.fixture(scope="module")
-def model():
-    """Two named parameters, one positive: exp(-tau) times a normal of scale tau."""
+def _log_density(p):
+    """tau is Gamma(2), mu is N(1, 4)."""
+    return -p["tau"] - 0.5 * (p["mu"] - 1) ** 2 / 4 + jnp.log(p["tau"])
 
-    def log_density(p):
-        return -p["tau"] - 0.5 * (p["mu"] - 1) ** 2 / 4 + jnp.log(p["tau"])
 
+def _sample(**arguments):
     return ax.sample(
-        log_density,
+        _log_density,
         {"mu": (), "tau": ()},
         support={"tau": "positive"},
         seed=3,
         num_particles=300,
+        **arguments,
     )
+
+
+@pytest.fixture(scope="module")
+def model():
+    return _sample()
 
 
 def test_the_newcomers_script():
@@ -65,19 +72,23 @@ def test_the_answer_can_be_read_and_drawn(model, tmp_path):
     assert draws["mu"].shape == (11,)
 
 
-def test_the_same_seed_gives_the_same_answer(model):
-    def log_density(p):
-        return -p["tau"] - 0.5 * (p["mu"] - 1) ** 2 / 4 + jnp.log(p["tau"])
+def test_an_interrupted_call_goes_on_to_the_same_answer(model, tmp_path):
+    """Also: the same seed gives the same answer."""
+    whole = _sample(checkpoint=tmp_path)
+    assert whole.log_normalizer == model.log_normalizer
+    for index in range(5, whole.num_replicates + 1):
+        shutil.rmtree(tmp_path / f"replicate-{index}")
+    resumed = _sample(checkpoint=tmp_path)
+    assert resumed.log_normalizer == whole.log_normalizer
+    np.testing.assert_array_equal(resumed.vectors, whole.vectors)
+    np.testing.assert_array_equal(resumed.log_weights, whole.log_weights)
 
-    again = ax.sample(
-        log_density,
-        {"mu": (), "tau": ()},
-        support={"tau": "positive"},
-        seed=3,
-        num_particles=300,
-    )
-    assert again.log_normalizer == model.log_normalizer
-    np.testing.assert_array_equal(again.vectors, model.vectors)
+
+def test_arviz_gets_no_more_draws_than_the_weights_are_worth(model):
+    data = model.to_arviz()
+    assert set(data.posterior.data_vars) == {"mu", "tau"}
+    assert data.posterior.sizes["draw"] <= model.ess + 1
+    assert np.isclose(data.posterior.attrs["log_normalizer"], model.log_normalizer)
 
 
 @pytest.mark.slow

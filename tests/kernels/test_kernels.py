@@ -19,6 +19,7 @@ from annealax.kernels import (
     Point,
     RandomWalk,
 )
+from annealax.kernels._base import accept
 
 
 def slope(x):
@@ -158,3 +159,15 @@ def test_moving_all_particles_is_moving_each(name):
     value, gradient = jax.vmap(jax.value_and_grad(log_density))(points.x)
     np.testing.assert_allclose(points.log_density, value, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(points.gradient, gradient, rtol=1e-5, atol=1e-5)
+
+
+def test_one_decision_for_position_density_and_gradient():
+    """All three leave one conditional, which takes the decision as an input.
+
+    Chosen one by one, the compiler may take a decision for each, rounded differently.
+    """
+    many = Point(jnp.ones((3, 7)), jnp.ones(7), jnp.ones((3, 7)))
+    jaxpr = jax.make_jaxpr(accept)(jnp.ones(7), jnp.zeros(7), many, many, jnp.ones(7))
+    conditionals = [each for each in jaxpr.eqns if each.primitive.name == "cond"]
+    assert len(conditionals) == 1
+    assert jaxpr.jaxpr.outvars[:3] == conditionals[0].outvars

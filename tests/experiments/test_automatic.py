@@ -1,0 +1,61 @@
+"""The arguments of `annealax sample`."""
+
+import pytest
+from typer.testing import CliRunner
+
+from annealax import InvalidInputError
+from annealax.experiments.automatic import find_density, parse_shape, parse_support
+from annealax.experiments.cli import app
+
+
+def test_shapes():
+    assert parse_shape(["10"]) == (10,)
+    assert parse_shape(["8,8"]) == (8, 8)
+    assert parse_shape(["8x8"]) == (8, 8)
+    assert parse_shape(["mu", "tau=3"]) == {"mu": (), "tau": (3,)}
+    for wrong in (["ten!"], ["3.5"], ["mu", "4"], ["tau=a"]):
+        with pytest.raises(InvalidInputError):
+            parse_shape(wrong)
+
+
+def test_supports():
+    assert parse_support([], named=False) is None
+    assert parse_support(["positive"], named=False) == "positive"
+    assert parse_support(["0,10"], named=False) == (0.0, 10.0)
+    assert parse_support(["tau=,3"], named=True) == {"tau": (None, 3.0)}
+    for wrong, named in ((["a,b"], False), (["positive"], True), (["1,2,3"], False)):
+        with pytest.raises(InvalidInputError):
+            parse_support(wrong, named)
+
+
+def test_the_density_is_found_by_name(tmp_path, monkeypatch):
+    (tmp_path / "my_density.py").write_text("def f(x):\n    return -x @ x\n")
+    (tmp_path / "broken_density.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert callable(find_density("my_density:f"))
+    for reference, message in (
+        ("my_density:g", "no function 'g'"),
+        ("my_density", "module:function"),
+        ("no_such_module:f", "there is no module"),
+        ("broken_density:f", "ZeroDivisionError"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            find_density(reference)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sample", "math:gamma", "--shape", "2", "--seed", "-1"], "seed"),
+        (["sample", "nothing:f", "--shape", "2"], "there is no module"),
+        (["run", "funnel", "--budget", "5s"], "--auto"),
+        (["run", "funnel", "--auto", "--budget", "soon"], "a budget is a time"),
+    ],
+)
+def test_wrong_arguments_are_one_line(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert not list(tmp_path.rglob("result.npz"))
