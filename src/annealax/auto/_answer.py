@@ -140,19 +140,18 @@ class Sample:
         """Wall-clock time of the whole call."""
         return sum(stage.seconds for stage in self.stages)
 
-    def expectation(self, function: Callable[[Any], Array]) -> Array:
+    def expectation(self, function: Callable[[Any], Array]) -> Any:
         """Weighted average of a function of one point in the user's space."""
-        return self._per_replicate(function)[1].mean
+        return self._pool(self._values(function)).mean
 
-    def expectation_stderr(self, function: Callable[[Any], Array]) -> Array:
+    def expectation_stderr(self, function: Callable[[Any], Array]) -> Any:
         """Its standard error, from the differences between replicates."""
-        return self._per_replicate(function)[1].stderr
+        return self._pool(self._values(function)).stderr
 
-    def _per_replicate(self, function: Callable[[Any], Array]):
-        values = jax.vmap(lambda vector: function(self.space.constrain(vector)[0]))(
+    def _values(self, function: Callable[[Any], Array]) -> Any:
+        return jax.vmap(lambda vector: function(self.space.constrain(vector)[0]))(
             self.vectors
         )
-        return values, self._pool(values)
 
     def _pool(self, values: Any) -> "_Pooled":
         """Mean and standard error of values per draw (an array or a dict of them)."""
