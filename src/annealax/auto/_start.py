@@ -167,14 +167,13 @@ class Search:
         """Starts that need no particles, the most promising first."""
         size, points = self._size, modes.points
         zero = np.zeros(size)
-        if len(points) and size <= MAX_FULL_SIZE:
-            rivals = np.sum(modes.log_densities > modes.log_densities[0] - 10)
-            fit = laplace(self._log_density, points[0])
-            self._num_evaluations += fit.num_evaluations
-            if fit.placement is not None and rivals == 1:
-                yield "Gaussian at the mode (Laplace)", fit.placement
         kept = modes.highest(_DEPTH)
         count = len(kept.points)
+        if count == 1 and size <= MAX_FULL_SIZE:
+            fit = laplace(self._log_density, points[0])
+            self._num_evaluations += fit.num_evaluations
+            if fit.placement is not None:
+                yield "Gaussian at the mode (Laplace)", fit.placement
         if count > 1:
             self._wide = _wide_normal(kept.points)
             if count <= MAX_MODES and size <= _MAX_MIXTURE_SIZE:
