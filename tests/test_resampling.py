@@ -97,3 +97,10 @@ def test_bad_threshold(threshold):
 def test_unknown_scheme_names_the_valid_ones():
     with pytest.raises(ax.InvalidInputError, match="systematic"):
         ax.ESSResampling(0.5, scheme="sistematic")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_noise_of_more_particles_than_a_32_bit_square_holds(scheme):
+    """The square of 50000 does not fit in 32 bits."""
+    noise = SCHEMES[scheme].noise(jnp.full(50_000, 1 / 50_000))
+    assert 0 <= float(noise) < 1e-4

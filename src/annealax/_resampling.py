@@ -73,7 +73,7 @@ def _stratified_noise(weights: _Weights) -> Float[Array, ""]:
     inside = right - left
     first, last = jnp.ceil(left) - left, right - jnp.floor(right)
     apart = first * (1 - first) + last * (1 - last)
-    return jnp.sum(jnp.where(same, inside * (1 - inside), apart)) / n**2
+    return jnp.sum(jnp.where(same, inside * (1 - inside), apart)) / float(n) ** 2
 
 
 def _systematic(key: PRNGKeyArray, weights: _Weights) -> _Indices:
@@ -84,7 +84,7 @@ def _systematic(key: PRNGKeyArray, weights: _Weights) -> _Indices:
 def _systematic_noise(weights: _Weights) -> Float[Array, ""]:
     n = weights.shape[0]
     part = n * weights - jnp.floor(n * weights)
-    return jnp.sum(part * (1 - part)) / n**2
+    return jnp.sum(part * (1 - part)) / float(n) ** 2
 
 
 def _residual(key: PRNGKeyArray, weights: _Weights) -> _Indices:
@@ -104,7 +104,7 @@ def _residual_noise(weights: _Weights) -> Float[Array, ""]:
     n = weights.shape[0]
     part = n * weights - jnp.floor(n * weights)
     total = jnp.sum(part)
-    return (total - jnp.sum(part * part) / jnp.maximum(total, 1)) / n**2
+    return (total - jnp.sum(part * part) / jnp.maximum(total, 1)) / float(n) ** 2
 
 
 SCHEMES: Mapping[str, Scheme] = {
