@@ -20,6 +20,14 @@ FLOW = ax.flows.diagonal_affine(None, 2)
 ADAM = optax.adam(1e-2)
 
 
+@pytest.fixture(autouse=True)
+def _default_signals():
+    """A job in the background of a shell is started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def sampler(num_particles=10):
     path = ax.GeometricPath((2,), lopsided_log_density, 2)
     kernel = ax.kernels.RandomWalk(0.3)

@@ -34,18 +34,24 @@ def as_budget(budget: Budget | str | float | None) -> Budget | None:
     if budget is None or isinstance(budget, Budget):
         return budget
     if isinstance(budget, str):
-        text = budget.strip()
-        number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
-        try:
-            return Budget(float(number) * _UNITS[unit], "seconds")
-        except ValueError:
-            pass
+        seconds = _seconds(budget.strip())
+        if seconds is not None:
+            return Budget(seconds, "seconds")
     elif not isinstance(budget, bool):
         return Budget(float(budget), "evaluations")
     raise InvalidInputError(
         f"a budget is a time such as 60s, 2m or 1h, or a number of density "
         f"evaluations; got {budget!r}."
     )
+
+
+def _seconds(text: str) -> float | None:
+    """The time that a text stands for; None if it stands for none."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
+    try:
+        return float(number) * _UNITS[unit]
+    except ValueError:
+        return None
 
 
 def parse_budget(text: str | None, evaluations: float | None) -> Budget:

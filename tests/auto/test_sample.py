@@ -137,10 +137,8 @@ def test_replicates_that_agree_by_chance_do_not_shrink_the_error_bar():
 
 
 def test_doubts_are_put_in_words(model):
-    modes = ModeTable(
-        np.zeros((2, 2)), np.array([[1, 0]] * 9 + [[0.5, 0.5]]), [0.9, 0.1]
-    )
-    modes = ModeTable(modes.points, modes.shares, np.asarray([0.9, 0.1]))
+    shares = np.array([[1, 0]] * 9 + [[0.5, 0.5]])
+    modes = ModeTable(np.zeros((2, 2)), shares, np.array([0.9, 0.1]))
     log_z = np.array([0.0] * 9 + [3.0])
     found = doubts(log_z, np.full(10, 0.01), model.steps, 50.0, 0.9, modes, 300)
     text = " ".join(found)

@@ -47,7 +47,7 @@ def test_the_density_is_found_by_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sample", "math:gamma", "--shape", "2", "--seed", "-1"], "seed"),
+        (["sample", "jax.numpy:sum", "--shape", "2", "--seed", "-1"], "seed"),
         (["sample", "nothing:f", "--shape", "2"], "there is no module"),
         (["run", "funnel", "--budget", "5s"], "--auto"),
         (["run", "funnel", "--auto", "--budget", "soon"], "a budget is a time"),

@@ -26,6 +26,14 @@ TINY = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _default_signals():
+    """A job in the background of a shell is started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def invoke(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
