@@ -1,5 +1,8 @@
 """The arguments of `annealax sample`."""
 
+import shutil
+
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -59,3 +62,34 @@ def test_wrong_arguments_are_one_line(arguments, message, tmp_path, monkeypatch)
     assert result.exit_code == 2
     assert message in result.output
     assert not list(tmp_path.rglob("result.npz"))
+
+
+@pytest.mark.slow
+def test_a_killed_sample_resumes_to_the_same_bits(tmp_path, monkeypatch):
+    """All files are there; what is left after a kill leads to the same numbers."""
+    (tmp_path / "half_normal.py").write_text(
+        "def f(p):\n    return -0.5 * p['a'] ** 2 - p['b']\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    command = ["sample", "half_normal:f", "--shape", "a", "--shape", "b"]
+    command += ["--support", "b=positive", "--quiet", "--out", "run"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    run = tmp_path / "run"
+    for name in ("environment.json", "report.html", "result.nc", "answer.png"):
+        assert (run / name).stat().st_size > 0
+    assert "annealax" in (run / "report.html").read_text()
+    expected = dict(np.load(run / "result.npz"))
+    exact = 0.5 * np.log(2 * np.pi)
+    error = expected["log_normalizer"] - exact
+    assert abs(error) < 6 * expected["log_normalizer_stderr"]
+    (run / "result.npz").unlink()
+    for stage in sorted((run / "checkpoints").glob("replicate-*"))[3:]:
+        shutil.rmtree(stage)
+    result = CliRunner().invoke(app, ["resume", "run", "--json"])
+    assert result.exit_code == 0, result.output
+    resumed = dict(np.load(run / "result.npz"))
+    assert set(resumed) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(resumed[name], value)

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from rich.console import Console
 
 from annealax._arviz import MissingExtraError, to_netcdf
 from annealax._errors import InvalidInputError
 from annealax._serialise import FileError
 from annealax.auto import Sample, sample
+from annealax.experiments import page_command
 from annealax.experiments._environment import environment
 from annealax.experiments._folder import CHECKPOINTS, RunFolder
 from annealax.experiments._numbers import json_number
@@ -97,7 +99,7 @@ class Automatic(NamedTuple):
 
     Attributes:
         name: The experiment, or module:function.
-        settings: Settings of the experiment that were changed; None for a function.
+        overrides: Settings of the experiment that were changed.
         shape: As for `annealax.sample`; None for an experiment.
         support: As for `annealax.sample`.
         seed: The seed.
@@ -106,7 +108,7 @@ class Automatic(NamedTuple):
     """
 
     name: str
-    settings: Mapping[str, Any] | None
+    overrides: Mapping[str, Any]
     shape: Any
     support: Any
     seed: int
@@ -115,19 +117,34 @@ class Automatic(NamedTuple):
 
     def density(self) -> Callable[[Any], Any]:
         """The log density."""
-        if self.settings is None:
+        if self.shape is not None:
             return find_density(self.name)
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value
-            for key, value in self.settings.items()
+            for key, value in self.overrides.items()
         }
         return find_experiment(self.name)(**values).target()
 
 
 def start(plan: Automatic, folder: RunFolder, output: Output) -> None:
     """Sample, and leave the answer in a folder."""
+    surroundings = environment()
+    folder.write_json("environment.json", surroundings)
+    asked = plan._asdict()
     folder.write_json(
-        _SETTINGS, {"command": _COMMAND, **plan._asdict(), "environment": environment()}
+        _SETTINGS,
+        {
+            "command": _COMMAND,
+            "method": _COMMAND,
+            **asked,
+            "settings": {
+                key: _plain(asked[key])
+                for key in ("shape", "support", "budget", "flow")
+                if asked[key] is not None
+            },
+            "versions": surroundings["versions"],
+            "devices": surroundings["devices"],
+        },
     )
     _run(plan, folder, output)
 
@@ -206,6 +223,7 @@ def _against_exact(density: Any, result: Sample) -> str | None:
 def _write(plan: Automatic, folder: RunFolder, result: Sample) -> list[str]:
     folder.write_arrays("result.npz", arrays_of(result))
     folder.write_json("answer.json", _answer(plan, result))
+    folder.write_json("table.json", _table(plan, result))
     with folder.writing("summary.txt") as file:
         file.write((result.summary() + "\n").encode())
     with folder.writing("answer.png") as file:
@@ -214,17 +232,58 @@ def _write(plan: Automatic, folder: RunFolder, result: Sample) -> list[str]:
     with contextlib.suppress(MissingExtraError):
         to_netcdf(folder.path / "result.nc", result.to_arviz())
         names.append("result.nc")
-    return names
+    return names + page_command.write_page(folder)
+
+
+def _table(plan: Automatic, result: Sample) -> dict[str, Any]:
+    """What the page of a run is made from."""
+    density = plan.density()
+    exact = density.log_normalizer if isinstance(density, AbstractTarget) else None
+    weights = np.exp(np.asarray(result.log_weights, np.float64))
+    weights = weights.reshape(result.num_replicates, -1)
+    share = weights.sum(axis=1) ** 2 / np.sum(weights**2, axis=1)
+    lowest = np.asarray(result.steps.ess).min(axis=1)
+    answer = next(stage for stage in result.stages if stage.name == "answer")
+    return {
+        "log_normalizer_true": exact,
+        "training_seconds": None,
+        "rows": [
+            {
+                "label": "sample",
+                "num_transitions": len(result.betas) - 1,
+                "log_normalizer": json_number(result.log_normalizer),
+                "log_normalizer_stderr": json_number(result.log_normalizer_stderr),
+                "repeats_log_normalizer": [
+                    json_number(value) for value in result.replicate_log_normalizers
+                ],
+                "repeats_ess": list(share / result.num_particles),
+                "repeats_lowest_ess": list(map(float, lowest / result.num_particles)),
+                "seconds_per_pass": answer.seconds / result.num_replicates,
+                "evaluations_per_pass": answer.evaluations / result.num_replicates,
+                "warnings": result.warnings(),
+            }
+        ],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A setting as one line of text."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_plain(each)}" for key, each in value.items())
+    if isinstance(value, tuple | list):
+        return ",".join("" if each is None else f"{each}" for each in value)
+    return str(value)
 
 
 def arrays_of(result: Sample) -> Mapping[str, Any]:
     """All numbers of an answer, for an npz file."""
     values = result.x
-    draws = (
-        {f"x_{key}": value for key, value in values.items()}
-        if isinstance(values, dict)
-        else {"x": values}
-    )
+    draws = {"x": values}
+    if isinstance(values, dict):  # by name, and side by side
+        columns = [np.asarray(v).reshape(len(v), -1) for v in values.values()]
+        draws = {f"x_{key}": value for key, value in values.items()}
+        draws["x"] = np.concatenate(columns, axis=1)
+    steps = result.steps._asdict()
     return {
         **draws,
         "vectors": result.vectors,
@@ -237,7 +296,10 @@ def arrays_of(result: Sample) -> Mapping[str, Any]:
         "step_sizes": result.step_sizes,
         "mode_points": result.modes.points,
         "mode_weights": result.modes.weights,
-        **{f"step_{key}": value for key, value in result.steps._asdict().items()},
+        **{f"replicate_step_{key}": value for key, value in steps.items()},
+        **{f"step_{key}": np.mean(value, axis=0) for key, value in steps.items()},
+        "step_ess": np.sum(steps["ess"], axis=0),
+        "step_resampled": np.mean(steps["resampled"], axis=0) > 0.5,
     }
 
 

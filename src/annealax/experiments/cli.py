@@ -230,7 +230,7 @@ def sample_function(
     sizes = parse_shape(shape)
     chosen = Automatic(
         function,
-        None,
+        {},
         sizes,
         parse_support(support or (), isinstance(sizes, dict)),
         seed,

@@ -103,7 +103,9 @@ def headline(files: RunFiles) -> Html:
     """The numbers that matter, first."""
     main = files.main
     count = len(main.repeats)
-    cards = [("log Z", estimate(main), "one pass, with its own error bar")]
+    pooled = files.header.method == "sample"
+    note = "all replicates pooled" if pooled else "one pass, with its own error bar"
+    cards = [("log Z", estimate(main), note)]
     if files.truth is not None:
         off = off_by(main, files.truth)
         cards.append(

@@ -66,7 +66,7 @@ DRAWN_HERE = {"training.png"}
 
 def method_label(name: str) -> str:
     """What to call a method."""
-    direct = {"hmc": "HMC", "nuts": "NUTS"}
+    direct = {"hmc": "HMC", "nuts": "NUTS", "sample": "automatic mode"}
     return METHODS[name].label if name in METHODS else direct.get(name, name)
 
 
@@ -110,10 +110,29 @@ def describe(name: str) -> tuple[str, str]:
 def command(header: Header) -> str:
     """The command that does the same again."""
     words = ["annealax", "run", header.name, "--method", header.method]
+    if header.method == "sample":
+        words = _sample_command(header)
     words += ["--seed", str(header.seed)]
     for key, value in header.overrides.items():
         words += ["--set", f"{key}={setting_text(value)}"]
     return shlex.join(words)
+
+
+def _sample_command(header: Header) -> list[str]:
+    """The automatic mode, of a function or of an experiment."""
+    settings = header.settings
+    if "shape" not in settings:
+        words = ["annealax", "run", header.name, "--auto"]
+    else:
+        words = ["annealax", "sample", header.name]
+        for key in ("shape", "support"):
+            texts = str(settings.get(key, "")).split(", ")
+            words += [part for text in texts if text for part in (f"--{key}", text)]
+        if settings.get("flow", "auto") != "auto":
+            words += ["--flow", str(settings["flow"])]
+    if "budget" in settings:
+        words += ["--budget", str(settings["budget"])]
+    return words
 
 
 def command_box(text: str) -> Html:
