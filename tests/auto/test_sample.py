@@ -99,6 +99,19 @@ def test_a_funnel_needs_no_tuning():
 
 
 @pytest.mark.slow
+def test_flows_that_are_asked_for_are_used(tmp_path):
+    """Also: a call that goes on with another trains the same flows again."""
+    arguments = {"flow": "diagonal affine", "num_replicates": 4, "num_particles": 200}
+    target = ax.targets.Normal(np.array([2.0, -1.0]), log_normalizer=0.5)
+    result = ax.sample(target, seed=0, checkpoint=tmp_path, **arguments)
+    assert "diagonal affine, as asked" in result.choices["flows"]
+    assert abs(result.log_normalizer - 0.5) < 5 * result.log_normalizer_stderr
+    shutil.rmtree(tmp_path / "replicate-3")
+    again = ax.sample(target, seed=0, checkpoint=tmp_path, **arguments)
+    np.testing.assert_array_equal(again.vectors, result.vectors)
+
+
+@pytest.mark.slow
 def test_modes_that_a_standard_normal_would_miss():
     target = ax.targets.GaussianMixture(
         np.array([[-25.0, 10.0], [20.0, 30.0], [5.0, -30.0]]), weights=[1, 2, 3]

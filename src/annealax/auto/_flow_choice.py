@@ -97,6 +97,8 @@ def choose_flows(
     families: tuple[str, ...],
     say: Callable[[str], None] = lambda text: None,
     decided: int | None = None,
+    *,
+    forced: bool = False,
 ) -> FlowChoice:
     """Try families of flows on a tuned sampler.
 
@@ -107,6 +109,7 @@ def choose_flows(
         say: Called with a line of text now and then.
         decided: What an earlier call decided: the index of a family, or -1. The
             decision rests on the clock, and must not be taken twice.
+        forced: Keep the flows whatever they bring.
     """
     keys = iter(jr.split(key, 2 * len(families) + 4))
     if decided is not None:
@@ -122,7 +125,11 @@ def choose_flows(
     spent = plain.num_evaluations
     left: dict[str, float] = {}
     for name in families:
-        fitted = _train(next(keys), sampler, name, _TRIAL_STEPS)
+        subkey = next(keys)
+        if len(families) == 1:  # nothing to choose from
+            left[name] = 0.0
+            continue
+        fitted = _train(subkey, sampler, name, _TRIAL_STEPS)
         spent += int(np.sum(fitted.history.steps.num_evaluations))
         left[name] = _work(fitted, 10)
         say(f"{name} flows: {left[name]:.3g} nats of work left after {_TRIAL_STEPS}")
@@ -133,6 +140,10 @@ def choose_flows(
     helped = run_passes(next(keys), sampler, fitted.flows)
     spent += helped.num_evaluations
     gain = plain.cost / max(helped.cost, 1e-12)
+    ratio = f"{1 / max(gain, 1e-9):.2g} times that of plain SMC in the same time"
+    if forced:
+        reason = f"{name}, as asked: squared error {ratio}"
+        return FlowChoice(fitted.flows, reason, spent, index)
     rise = log_mean(helped.log_normalizers) - log_mean(plain.log_normalizers)
     noise = np.hypot(
         *(
@@ -155,8 +166,7 @@ def choose_flows(
     return FlowChoice(
         None,
         f"tried and dropped: {name} flows, the best of {len(families)} families, give "
-        f"a squared error {1 / max(gain, 1e-9):.1f} times that of plain SMC in the "
-        "same time",
+        f"a squared error {ratio}",
         spent,
         -1,
     )

@@ -263,7 +263,12 @@ class _Job:
             return None, "not tried: the budget is too small to train them"
         known = self._saved("flows", np.asarray(0))
         chosen = choose_flows(
-            key, sampler, families, say, None if known is None else int(known)
+            key,
+            sampler,
+            families,
+            say,
+            None if known is None else int(known),
+            forced=self.flow != "auto",
         )
         self._once(
             "flows", lambda: np.asarray(chosen.index), like=np.asarray(chosen.index)
