@@ -82,6 +82,8 @@ def test_an_interrupted_call_goes_on_to_the_same_answer(model, tmp_path):
     assert resumed.log_normalizer == whole.log_normalizer
     np.testing.assert_array_equal(resumed.vectors, whole.vectors)
     np.testing.assert_array_equal(resumed.log_weights, whole.log_weights)
+    with pytest.raises(InvalidInputError, match="arguments"):
+        _sample(checkpoint=tmp_path, num_replicates=4)
 
 
 def test_arviz_gets_no_more_draws_than_the_weights_are_worth(model):

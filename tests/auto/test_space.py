@@ -14,7 +14,6 @@ from annealax.auto._space import FreeDensity, Simplex, Space
 def test_a_tuple_is_an_array_without_constraints():
     space = Space((2, 3))
     assert space.size == 6
-    assert space.is_free
     value, log_det = space.constrain(jnp.arange(6.0))
     assert value.shape == (2, 3)
     assert log_det == 0

@@ -32,17 +32,15 @@ class Modes(NamedTuple):
     Attributes:
         points: Where they are.
         log_densities: How high they are.
-        members: For each ascent the index of its peak; -1 if it led nowhere.
     """
 
     points: Float[np.ndarray, "modes size"]
     log_densities: Float[np.ndarray, " modes"]
-    members: np.ndarray
 
     def highest(self, depth: float) -> "Modes":
-        """Those at most `depth` below the highest (members as they were)."""
+        """Those at most `depth` below the highest."""
         kept = self.log_densities > self.log_densities[:1] - depth
-        return Modes(self.points[kept], self.log_densities[kept], self.members)
+        return Modes(self.points[kept], self.log_densities[kept])
 
 
 class Ascents:
@@ -73,8 +71,7 @@ class Ascents:
         points = np.concatenate([modes.points, found.points])
         values = np.concatenate([modes.log_densities, found.log_densities])
         # In batches of one size: programs are compiled for it.
-        merged = self._distinct(_padded(points), _padded(values, -np.inf))
-        return Modes(merged.points, merged.log_densities, found.members)
+        return self._distinct(_padded(points), _padded(values, -np.inf))
 
     def peaks(self, starts: np.ndarray, scales: np.ndarray) -> Modes:
         """Climb from `starts`, with steps in proportion to `scales`, and sort out."""
@@ -108,7 +105,7 @@ class Ascents:
             members[same] = len(peaks)
             peaks.append(index)
             self.num_evaluations += 9 * len(points)
-        return Modes(points[peaks], values[peaks], members)
+        return Modes(points[peaks], values[peaks])
 
 
 def _padded(values: np.ndarray, fill: float = 0.0) -> np.ndarray:

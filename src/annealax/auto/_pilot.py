@@ -11,7 +11,6 @@ slightly biased: they guide choices and never enter an answer.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -22,7 +21,7 @@ import numpy as np
 from flowjax.bijections import Identity
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from annealax._particles import Particles, effective_sample_size, weighted_mean
+from annealax._particles import Particles, weighted_mean
 from annealax._path import Edge, GeometricPath, sanitise
 from annealax._resampling import ESSResampling
 from annealax._sampler import Sampler
@@ -67,11 +66,6 @@ class Pilot:
     num_evaluations: int
 
     @property
-    def ess(self) -> float:
-        """Effective sample size at the end."""
-        return float(1 / np.sum(self.weights**2))
-
-    @property
     def reached(self) -> bool:
         """Whether it got to the target within the allowed temperatures."""
         return bool(self.betas[-1] == 1)
@@ -93,7 +87,6 @@ def run_pilot(
     conditional_ess: float,
     num_leapfrog: int = 6,
     max_temperatures: int = _MAX_TEMPERATURES,
-    on_step: Callable[[float], None] = lambda beta: None,
 ) -> Pilot:
     """One adaptive pass from the start of the path to its end.
 
@@ -106,7 +99,6 @@ def run_pilot(
         num_leapfrog: Leapfrog steps of a trajectory; three trajectories are made at
             each temperature.
         max_temperatures: Give up after so many.
-        on_step: Called with the temperature after each transition.
     """
     sampler = Sampler(path, None, ESSResampling(0.5), num_particles=num_particles)
     size = path.shape[0]
@@ -127,9 +119,9 @@ def run_pilot(
         steps.append(step)
         if not np.isfinite(float(particles.log_normalizer)):
             break
-        on_step(float(beta))
     per_step = jax.device_get(jax.tree.map(lambda *each: jnp.stack(each), *steps))
-    per_temperature = 2 + _ROUNDS * num_leapfrog
+    # To choose the temperature, to reweight, and where trajectories begin.
+    per_temperature = 3 + _ROUNDS * num_leapfrog
     return Pilot(
         betas=np.concatenate([[0.0], np.asarray(per_step.beta, np.float64)]),
         step_sizes=np.exp(per_step.log_step),
@@ -231,9 +223,3 @@ def _next_beta(
     smallest = jnp.maximum(jnp.nextafter(beta, 1.0) - beta, 1e-7 * (beta + 1e-3))
     reached = beta + jnp.maximum(delta, smallest)
     return jnp.where(reached > 1 - 1e-6, 1.0, reached)
-
-
-def effective_share(weights: np.ndarray) -> float:
-    """Effective sample size over the number of particles."""
-    log_weights = jnp.log(jnp.asarray(weights))
-    return float(effective_sample_size(log_weights)) / len(weights)

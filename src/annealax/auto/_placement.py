@@ -108,7 +108,7 @@ def placed_path(
 ) -> GeometricPath:
     """From a normal to the density, in the coordinates of the placement."""
     size = placement.size
-    initial = getattr(placement, "initial", None)
+    initial = placement.initial if isinstance(placement, Placement) else None
     if initial is None:
         width = jnp.full(size, widening(size))
         initial = Normal(jnp.zeros(size), width)

@@ -14,7 +14,7 @@ _MAX_MARGINALS = 6
 
 def draw(sample: Sample) -> Figure:
     """Replicates, ladder, acceptance, weights and marginals."""
-    columns = _main_coordinates(sample)
+    columns = range(min(len(sample.space.coordinate_names()), _MAX_MARGINALS))
     marginal_rows = -(-len(columns) // 3)
     figure = Figure(figsize=(11, 3.1 * (2 + marginal_rows)), layout="constrained")
     axes = figure.subplots(2 + marginal_rows, 3, squeeze=False)
@@ -47,12 +47,6 @@ def _values(sample: Sample) -> np.ndarray:
         else [x]
     )
     return np.concatenate([np.asarray(p).reshape(len(p), -1) for p in parts], axis=1)
-
-
-def _main_coordinates(sample: Sample) -> Sequence[int]:
-    """Coordinates that vary most where modes differ, the first ones otherwise."""
-    count = len(sample.space.coordinate_names())
-    return list(range(min(count, _MAX_MARGINALS)))
 
 
 def _replicates(axis: Axes, sample: Sample) -> None:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -30,10 +29,12 @@ from annealax._errors import InvalidInputError
 from annealax._fingerprint import fingerprint
 from annealax._result import Result, StepInfo
 from annealax._sampler import Sampler
-from annealax.auto._answer import ModeTable, Sample, Stage, log_mean
-from annealax.auto._explore import NUM_ASCENTS, Ascents
+from annealax.auto._answer import Sample, Stage, log_mean
+from annealax.auto._explore import Ascents
 from annealax.auto._flow_choice import FAMILIES, choose_flows, families_for
+from annealax.auto._kept import Kept
 from annealax.auto._messages import doubts
+from annealax.auto._modes import find_modes
 from annealax.auto._pareto import pareto_shape
 from annealax.auto._plan import Plan, first_plan, work_of
 from annealax.auto._space import FreeDensity, Space, Support
@@ -55,8 +56,7 @@ def sample(
     flow: str = "auto",
     num_particles: int | None = None,
     num_replicates: int | None = None,
-    progress: bool = False,
-    say: Callable[[str], None] | None = None,
+    progress: bool | Callable[[str], None] = False,
     checkpoint: Checkpoint | str | os.PathLike | None = None,
 ) -> Sample:
     """Draw from an unnormalised density and estimate its normalising constant.
@@ -81,9 +81,7 @@ def sample(
         flow: "auto", "none", or the name of a family to use in any case.
         num_particles: Particles of a replicate; None to choose.
         num_replicates: Independent runs behind the answer; None to choose.
-        progress: Say what is going on.
-        say: Called with a line of text when something was decided; instead of
-            `progress`.
+        progress: Say what is going on; or a function that is called with each line.
         checkpoint: Folder in which replicates and decisions are kept as they come. A
             call with the same arguments goes on from there, with the same answer to
             the bit; only the search for a start and the tuning are made again.
@@ -103,12 +101,13 @@ def sample(
         num_replicates,
         as_checkpoint(checkpoint),
     )
-    if say is None:
-        console = Console(stderr=True)
+    console = Console(stderr=True)
 
-        def say(text: str) -> None:
-            if progress:
-                console.print(text, highlight=False, style="dim")
+    def say(text: str) -> None:
+        if callable(progress):
+            progress(text)
+        elif progress:
+            console.print(text, highlight=False, style="dim")
 
     return job.run(say)
 
@@ -159,13 +158,10 @@ class _Job:
         self.flow = flow
         self.num_particles = num_particles
         self.num_replicates = num_replicates
-        self.store: Checkpoint | None = store
-        self.identity = {
-            "work": "sample",
-            "arguments": fingerprint(
-                (log_density, shape, support, int(seed), flow, num_particles)
-            ),
-        }
+        numbers = (int(seed), flow, num_particles, num_replicates)
+        budget = self.budget and dataclasses.astuple(self.budget)
+        what = fingerprint((log_density, shape, support, *numbers, budget))
+        self.kept = Kept(store, {"work": "sample", "arguments": what})
         self.stages: list[Stage] = []
         self.began = time.perf_counter()
 
@@ -180,15 +176,11 @@ class _Job:
         plan, errors = self._tune(key_tune, choice)
         say(f"tuned: {plan.num_transitions} transitions, {plan.num_leapfrog} leapfrogs")
         sampler = plan.sampler(self.density)
-        count = int(
-            self._once(
-                "replicates",
-                lambda: np.asarray(self._replicates(errors)),
-                like=np.asarray(0),
-            )
-        )
-        flows, reason = self._flows(key_flow, sampler, errors, count, say)
+        # With a budget of time the clock decides, so what it decided is kept.
+        likely = self._count("likely-replicates", errors)
+        flows, reason = self._flows(key_flow, sampler, errors, likely, say)
         say(f"flows: {reason}")
+        count = self._count("replicates", errors)
         results = self._answer(key_answer, sampler, flows, count, say)
         return self._report(key_modes, ascents, choice, plan, results, reason)
 
@@ -230,6 +222,12 @@ class _Job:
             evaluations=int(result.num_evaluations),
         )
 
+    def _count(self, name: str, errors: "_Errors") -> int:
+        def compute() -> np.ndarray:
+            return np.asarray(self._replicates(errors))
+
+        return int(self.kept.once(name, compute, like=np.asarray(0)))
+
     def _replicates(self, errors: "_Errors") -> int:
         """How many runs the budget allows."""
         if self.num_replicates is not None:
@@ -261,7 +259,7 @@ class _Job:
             )
         elif self.budget is not None and count <= 2 * _MIN_REPLICATES:
             return None, "not tried: the budget is too small to train them"
-        known = self._saved("flows", np.asarray(0))
+        known = self.kept.saved("flows", np.asarray(0))
         chosen = choose_flows(
             key,
             sampler,
@@ -270,7 +268,7 @@ class _Job:
             None if known is None else int(known),
             forced=self.flow != "auto",
         )
-        self._once(
+        self.kept.once(
             "flows", lambda: np.asarray(chosen.index), like=np.asarray(chosen.index)
         )
         self._record("flows", chosen.num_evaluations, began)
@@ -283,7 +281,7 @@ class _Job:
         began = time.perf_counter()
         results: list[Result] = []
         for index, subkey in enumerate(jr.split(key, count)):
-            result = self._once(
+            result = self.kept.once(
                 f"replicate-{index + 1}",
                 functools.partial(sampler.run, subkey, flows),
                 like=results[0] if results else None,
@@ -350,32 +348,6 @@ class _Job:
             ),
         )
 
-    def _saved(self, name: str, like: Any) -> Any:
-        """What an earlier call left under this name, or None."""
-        if self.store is None:
-            return None
-        saved = self.store.child(name).latest(self.identity)
-        return None if saved is None else saved.restore(like)
-
-    def _once(self, name: str, compute: Callable[[], Any], like: Any = None) -> Any:
-        """What `compute()` gives, kept for a call that goes on with this one.
-
-        Args:
-            name: Name of the piece.
-            compute: Makes it.
-            like: A piece of the same structure; None to make one with `compute`.
-        """
-        if self.store is None:
-            return compute()
-        if like is None:
-            like = eqx.filter_eval_shape(compute)
-            like = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
-        if (saved := self._saved(name, like)) is not None:
-            return saved
-        value = compute()
-        self.store.child(name).save(value, identity=self.identity)
-        return value
-
     def _record(self, name: str, evaluations: int, began: float) -> None:
         self.stages.append(Stage(name, evaluations, time.perf_counter() - began))
 
@@ -393,47 +365,6 @@ class _Errors:
     stderr: float
     seconds: float
     evaluations: int
-
-
-def find_modes(
-    key: PRNGKeyArray,
-    ascents: Ascents,
-    vectors: np.ndarray,
-    weights: np.ndarray,
-    num_replicates: int,
-) -> ModeTable:
-    """Peaks that are reached from draws, with the share of the draws nearest to each.
-
-    Ascents from peaks that hold none of the draws' weight are left out.
-    """
-    index = np.asarray(
-        jr.choice(key, len(weights), (NUM_ASCENTS,), p=jnp.asarray(weights))
-    )
-    scale = np.sqrt(weights @ (vectors - weights @ vectors) ** 2) + 1e-30
-    climbed = ascents.peaks(
-        vectors[index], np.full(NUM_ASCENTS, 0.1 * np.median(scale))
-    )
-    points = climbed.points
-    if len(points) == 0:
-        points = vectors[index[:1]]
-    nearest = np.empty(len(vectors), int)
-    for first in range(0, len(vectors), 4096):
-        part = slice(first, first + 4096)
-        distance = ((vectors[part, None] - points) / scale) ** 2
-        nearest[part] = distance.sum(axis=-1).argmin(axis=1)
-    per_replicate = np.stack(
-        [
-            np.bincount(which, share / max(share.sum(), 1e-300), len(points))
-            for which, share in zip(
-                np.split(nearest, num_replicates),
-                np.split(weights, num_replicates),
-                strict=True,
-            )
-        ]
-    )
-    pooled = np.bincount(nearest, weights, len(points))
-    order = np.argsort(-pooled, kind="stable")
-    return ModeTable(points[order], per_replicate[:, order], pooled[order])
 
 
 def _root_contributions(

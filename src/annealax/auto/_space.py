@@ -123,11 +123,6 @@ class Space(eqx.Module):
         """Length of the vector."""
         return sum(math.prod(each.free_shape) for each in self.parameters)
 
-    @property
-    def is_free(self) -> bool:
-        """Whether no parameter is constrained."""
-        return all(isinstance(each.bijection, Identity) for each in self.parameters)
-
     def constrain(self, vector: Float[Array, " size"]) -> tuple[Any, Array]:
         """The parameters that a vector stands for, and the log Jacobian."""
         values, log_det, start = {}, jnp.zeros((), vector.dtype), 0

@@ -190,7 +190,7 @@ def _run(plan: Automatic, folder: RunFolder, output: Output) -> None:
             budget=plan.budget,
             support=plan.support,
             flow=plan.flow,
-            say=say,
+            progress=say,
             checkpoint=folder.path / CHECKPOINTS,
         )
         names = _write(plan, folder, result)

@@ -14,16 +14,18 @@ import annealax
 from annealax import vae
 from annealax._budget import parse_budget
 from annealax._errors import AnnealaxError, InvalidInputError
-from annealax.experiments import compare, compare_report, page_command, pictures
+from annealax.experiments import (
+    compare,
+    compare_report,
+    page_command,
+    pictures,
+    sample_command,
+)
 from annealax.experiments._compilation import reuse_compiled_programs
 from annealax.experiments._fields import fields_of, format_value, parse_overrides
 from annealax.experiments._folder import RunFolder, write_settings
 from annealax.experiments._output import Output, new_console
-from annealax.experiments.automatic import (
-    Automatic,
-    parse_shape,
-    parse_support,
-)
+from annealax.experiments.automatic import Automatic
 from annealax.experiments.automatic import start as start_automatic
 from annealax.experiments.problems import EXPERIMENTS, find_experiment
 from annealax.experiments.resume import resume
@@ -193,56 +195,6 @@ def run(
     run_job(job, folder, output, checkpoint_seconds=checkpoint_seconds)
 
 
-@app.command("sample")
-@_clean_errors
-def sample_function(
-    function: Annotated[
-        str, typer.Argument(help="Log density, as module:function.", metavar="FUNCTION")
-    ],
-    shape: Annotated[
-        list[str],
-        typer.Option(
-            help="Shape of a point, such as 10 or 8,8; or NAME=SHAPE for each."
-        ),
-    ],
-    support: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="real, positive, unit, simplex or two bounds; or NAME=SUPPORT."
-        ),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Seed; the same gives the same numbers.")
-    ] = 0,
-    budget: Annotated[
-        str | None, typer.Option(help="Time to spend, such as 60s or 2m.")
-    ] = None,
-    flow: Annotated[
-        str, typer.Option(help="auto, none, or the name of a family.")
-    ] = "auto",
-    out: Annotated[
-        Path | None, typer.Option(help="Folder; runs/FUNCTION-seedS if not given.")
-    ] = None,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
-) -> None:
-    """Sample any log density, with everything chosen automatically."""
-    sizes = parse_shape(shape)
-    chosen = Automatic(
-        function,
-        {},
-        sizes,
-        parse_support(support or (), isinstance(sizes, dict)),
-        seed,
-        budget,
-        flow,
-    )
-    chosen.density()  # a wrong name is an error now, before there is a folder
-    default = Path("runs") / f"{function.replace(':', '-')}-seed{seed}"
-    output = Output(quiet=quiet, as_json=as_json)
-    start_automatic(chosen, RunFolder(out or default), output)
-
-
 @app.command("resume")
 @_clean_errors
 def resume_run(
@@ -373,6 +325,7 @@ def particle_mcmc(
 
 
 app.command("report")(_clean_errors(page_command.report))
+app.command("sample")(_clean_errors(sample_command.sample))
 
 
 @app.command("train-vae")

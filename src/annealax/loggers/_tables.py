@@ -10,6 +10,7 @@ import json
 import math
 import os
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from annealax._serialise import FileError, replacing
 from annealax._snapshot import Progress
 
 
-class _Lines:
+class _Lines(ABC):
     """A file that lines are added to.
 
     Args:
@@ -77,12 +78,13 @@ class _Lines:
             f"{self.path} was not written by this logger; choose another file"
         )
 
+    @abstractmethod
     def _kept(self, first: int, names: list[str]) -> Iterator[str]:
         """What the file holds before the next line is added."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _line(self, row: dict[str, Any]) -> str:
-        raise NotImplementedError
+        """A step as a line."""
 
 
 class CSV(_Lines):
