@@ -1,7 +1,8 @@
 """`annealax.sample` with its defaults, beside two other automatic samplers.
 
     python benchmarks/automatic.py --out automatic.json
-    python benchmarks/automatic.py --out automatic.json --rows funnel,lgcp --seeds 3
+    python benchmarks/automatic.py --out automatic.json --rows funnel,LGCP --seeds 3
+    python benchmarks/automatic.py --out automatic.json --methods sample,blackjax
 
 For every target and seed, three methods:
 
@@ -13,11 +14,16 @@ For every target and seed, three methods:
   without compilation, the repeats pooled.
 
 Both others are given the scale of the start by hand (25 and 8 for the two mixtures, 1
-elsewhere), which `sample` has to find. Rows that the output file has are not computed
-again. The table is printed in Markdown.
+elsewhere), which `sample` has to find. What the output file has is not computed again.
+The table is printed in Markdown.
+
+Where log Z is not known, the truth is plain SMC ten times as long as `sample`, pooled
+over passes (`--methods truth`). Moments of eight schools are compared with a long run
+of NUTS.
 """
 
 import argparse
+import functools
 import json
 import math
 import time
@@ -34,6 +40,7 @@ import annealax as ax
 from annealax.auto._answer import log_mean
 from annealax.auto._pilot import run_pilot
 from annealax.auto._placement import Placement, placed_path
+from annealax.auto._plan import first_plan
 
 compiling = 0.0
 
@@ -104,6 +111,8 @@ def _extra(target, result):
     if isinstance(target, ax.targets.ManyWell):
         shares = weights @ (x[:, ::2] > 0)
         return {"worst_mode_share_error": float(np.abs(shares - 0.8443).max())}
+    if isinstance(target, ax.targets.EightSchools):
+        return {"worst_moment_error": _worst_moment(target, result)}
     if isinstance(target, ax.targets.Phi4):
         return {"positive": float(weights @ (x.sum(axis=1) > 0))}
     if isinstance(target, ax.targets.GaussianMixture) and x.shape[1] == 2:
@@ -114,8 +123,47 @@ def _extra(target, result):
     return {}
 
 
-def plain(target, scale, seed, evaluations):
-    """Adaptive SMC with so many evaluations: the particles follow from a trial."""
+@functools.cache
+def _schools_by_nuts(target):
+    """Mean and standard deviation of all parameters, from a long run."""
+    chains = ax.mcmc(
+        jr.key(7),
+        target,
+        method="nuts",
+        num_chains=64,
+        num_warmup=1000,
+        num_samples=2000,
+        target_acceptance_rate=0.95,
+        keep_draws=True,
+    )
+    draws = chains.draws.reshape(-1, *target.shape)
+    values = _parameters(target, draws)
+    return values.mean(axis=0), values.std(axis=0)
+
+
+def _parameters(target, draws):
+    named = jax.vmap(target.constrain)(jnp.asarray(draws))
+    # tau has no second moment to speak of; its logarithm has.
+    named["tau"] = jnp.log(named["tau"])
+    return np.concatenate(
+        [np.asarray(v).reshape(len(v), -1) for v in named.values()], 1
+    )
+
+
+def _worst_moment(target, result):
+    """Errors of means and standard deviations, in standard deviations."""
+    mean, scale = _schools_by_nuts(target)
+    values = _parameters(target, result.vectors)
+    weights = np.asarray(result.weights, np.float64)
+    found = weights @ values
+    spread = np.sqrt(weights @ (values - found) ** 2)
+    return float(
+        max(np.abs((found - mean) / scale).max(), np.abs(spread / scale - 1).max())
+    )
+
+
+def plain_runner(target, scale, evaluations):
+    """Adaptive SMC with so many evaluations: how many particles, and one run."""
     size = math.prod(target.shape)
     path = placed_path(
         lambda vector: target(vector.reshape(target.shape)),
@@ -126,18 +174,58 @@ def plain(target, scale, seed, evaluations):
     def run(key, count):
         return run_pilot(key, path, num_particles=count, conditional_ess=0.9)
 
-    trial = run(jr.key(1000 + seed), 500)
+    trial = run(jr.key(1000), 500)
     count = int(np.clip(500 * evaluations / trial.num_evaluations, 500, 50_000))
     if size > 500:
         count = min(count, 3000)
-    began = time.perf_counter()
-    pilot = run(jr.key(2000 + seed), count)
+
+    def plain(seed):
+        began = time.perf_counter()
+        pilot = run(jr.key(2000 + seed), count)
+        return {
+            "log_z": pilot.log_normalizer,
+            "particles": count,
+            "temperatures": len(pilot.betas) - 1,
+            "evaluations": pilot.num_evaluations,
+            "seconds": time.perf_counter() - began,
+        }
+
+    return plain
+
+
+def long_smc(target, evaluations):
+    """Log Z and its error, of plain SMC with so many evaluations, in many passes.
+
+    The temperatures come from an adaptive pass and are then fixed, four times as fine,
+    so that Z is unbiased and passes can be pooled.
+    """
+    size = math.prod(target.shape)
+    placement = Placement.scaled(np.zeros(size), 1.0)
+
+    def density(vector):
+        return target(vector.reshape(target.shape))
+
+    pilot = run_pilot(
+        jr.key(5),
+        placed_path(density, placement, 1),
+        num_particles=2000,
+        conditional_ess=0.9,
+    )
+    plan = first_plan(pilot, placement, 2000)
+    plan = plan.respaced(0.5 * pilot.work_variance, 4 * (len(pilot.betas) - 1))
+    sampler = plan.sampler(density)
+    values, spent = [], 0
+    while spent < evaluations or len(values) < 4:
+        result = sampler.run(jr.fold_in(jr.key(6), len(values)))
+        values.append(float(result.log_normalizer))
+        spent += int(result.num_evaluations)
+    z = np.exp(np.asarray(values) - max(values))
     return {
-        "log_z": pilot.log_normalizer,
-        "particles": count,
-        "temperatures": len(pilot.betas) - 1,
-        "evaluations": pilot.num_evaluations,
-        "seconds": time.perf_counter() - began,
+        "log_z": float(log_mean(np.asarray(values))),
+        "stderr": float(z.std(ddof=1) / z.mean() / math.sqrt(len(z))),
+        "passes": len(values),
+        "transitions": sampler.path.num_transitions,
+        "evaluations": spent,
     }
 
 
@@ -202,35 +290,57 @@ def blackjax_for(run, seed, seconds):
 
 def table(done):
     lines = [
-        "| target | log Z | `sample`: median error | covered | rms error | plain SMC: "
-        "rms | blackjax: rms | s (and compiling) | warnings |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| target | log Z | `sample`: median error | rms error | error bars that cover "
+        "| plain SMC: rms | blackjax: rms | s (and compiling, at most) | seeds that "
+        "warned | also |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, (_, truth, _) in ROWS.items():
-        rows = [each for each in done.get(name, {}).values() if "blackjax" in each]
-        if not rows:
+        content = done.get(name, {})
+        rows = [each for key, each in content.items() if key.isdigit()]
+        ours = [each["sample"] for each in rows if "sample" in each]
+        if not ours or (truth is None and "truth" not in content):
             continue
-        values = np.array([each["sample"]["log_z"] for each in rows])
-        exact = done.get("_truth", {}).get(name, truth)
-        errors = values - exact
-        stderr = np.array([each["sample"]["stderr"] for each in rows])
+        exact, doubt = truth, 0.0
+        if truth is None:
+            exact, doubt = content["truth"]["log_z"], content["truth"]["stderr"]
+        errors = np.array([each["log_z"] for each in ours]) - exact
+        stderr = np.hypot([each["stderr"] for each in ours], doubt)
 
         def rms(method, rows=rows, exact=exact):
-            found = np.array([each[method]["log_z"] for each in rows]) - exact
-            return f"{np.sqrt(np.mean(found**2)):.3f}"
+            found = [each[method]["log_z"] - exact for each in rows if method in each]
+            if not found:
+                return "not run"
+            text = f"{np.sqrt(np.mean(np.square(found))):.3f}"
+            return text if len(found) == len(rows) else f"{text} ({len(found)} seeds)"
 
-        warm = np.median(
-            [each["sample"]["seconds"] - each["sample"]["compiling"] for each in rows]
-        )
-        compile_time = np.max([each["sample"]["compiling"] for each in rows])
+        warm = np.median([each["seconds"] - each["compiling"] for each in ours])
+        compile_time = np.max([each["compiling"] for each in ours])
         lines.append(
             f"| {name} | {exact:.3f} | {np.median(np.abs(errors)):.4f} | "
-            f"{np.mean(np.abs(errors) < 1.96 * stderr):.0%} of {len(rows)} | "
-            f"{np.sqrt(np.mean(errors**2)):.4f} | {rms('plain')} | {rms('blackjax')} | "
-            f"{warm:.1f} (+{compile_time:.0f}) | "
-            f"{sum(bool(each['sample']['warnings']) for each in rows)} |"
+            f"{np.sqrt(np.mean(errors**2)):.4f} | "
+            f"{np.sum(np.abs(errors) < 1.96 * stderr)} of {len(ours)} | "
+            f"{rms('plain')} | {rms('blackjax')} | {warm:.1f} (+{compile_time:.0f}) | "
+            f"{sum(bool(each['warnings']) for each in ours)} | {_also(ours)} |"
         )
     return "\n".join(lines)
+
+
+def _also(rows):
+    """Median over seeds of what else is known."""
+    names = {
+        "worst_mode_share_error": "worst mode share off by",
+        "positive": "share of positive sign",
+        "fewest": "lightest mode, in units of its weight",
+        "most": "heaviest",
+        "worst_moment_error": "worst moment off by (sd)",
+    }
+    found = {name: [row["extra"].get(name) for row in rows] for name in names}
+    return ", ".join(
+        f"{names[key]} {np.median(each):.3f} ({min(each):.3f} to {max(each):.3f})"
+        for key, each in found.items()
+        if None not in each
+    )
 
 
 def main():
@@ -238,32 +348,55 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("automatic.json"))
     parser.add_argument("--rows", default=",".join(ROWS), help="parts of names")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--methods", default="sample,plain,blackjax,truth")
     arguments = parser.parse_args()
     jax.monitoring.register_event_duration_secs_listener(_listen)
-    out = arguments.out
+    methods = arguments.methods.split(",")
+    for name in ROWS:
+        if any(part.strip() in name for part in arguments.rows.split(",")):
+            for method in methods:
+                _measure(name, method, arguments.seeds, arguments.out)
+    print(table(json.loads(arguments.out.read_text())))
+
+
+def _measure(name, method, seeds, out):
+    """One method on one target, all seeds that the file does not have."""
+    make, truth, scale = ROWS[name]
     done = json.loads(out.read_text()) if out.exists() else {}
-    wanted = arguments.rows.split(",")
-    for name, (make, _, scale) in ROWS.items():
-        if not any(part.strip() in name for part in wanted):
-            continue
-        target, run = make(), None
-        rows = done.setdefault(name, {})
-        for seed in range(arguments.seeds):
-            if str(seed) in rows:
-                continue
-            _, row = automatic(target, seed)
-            if run is None:
-                run = blackjax_runner(target, scale)
-                run(jr.key(99), 3)
-            warm = max(row["seconds"] - row["compiling"], 0.5)
-            rows[str(seed)] = {
-                "sample": row,
-                "plain": plain(target, scale, seed, row["evaluations"]),
-                "blackjax": blackjax_for(run, seed, warm),
-            }
-            out.write_text(json.dumps(done, indent=1))
-            print(name, seed, json.dumps(rows[str(seed)]), flush=True)
-    print(table(done))
+    row = done.setdefault(name, {})
+    target = make()
+
+    def keep(key, value):
+        row.update(value)
+        out.write_text(json.dumps(done, indent=1))
+        print(name, method, key, json.dumps(value), flush=True)
+
+    if method == "truth":
+        if truth is None and "truth" not in row:
+            spent = row["0"]["sample"]["evaluations"]
+            keep("", {"truth": long_smc(target, 10 * spent)})
+        return
+    missing = [s for s in range(seeds) if method not in row.get(str(s), {})]
+    if not missing:
+        return
+    if method == "sample":
+
+        def run(seed):
+            return automatic(target, seed)[1]
+    elif method == "plain":
+        run = plain_runner(target, scale, row["0"]["sample"]["evaluations"])
+    else:
+        once = blackjax_runner(target, scale)
+        once(jr.key(99), 3)
+
+        def run(seed):
+            ours = row[str(seed)]["sample"]
+            return blackjax_for(
+                once, seed, max(ours["seconds"] - ours["compiling"], 0.5)
+            )
+
+    for seed in missing:
+        keep(seed, {str(seed): row.get(str(seed), {}) | {method: run(seed)}})
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ Rows that the output file already has are not computed again.
 """
 
 import argparse
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -51,17 +52,20 @@ def main():
     parser.add_argument("run", type=Path, help="folder of a finished run")
     parser.add_argument("--smc", default="10,30,100", help="numbers of transitions")
     parser.add_argument("--passes", type=int, default=10)
+    parser.add_argument("--particles", type=int, help="if not as many as in training")
     parser.add_argument("--out", type=Path, default=Path("passes.json"))
     arguments = parser.parse_args()
     done = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     run = read_run(arguments.run)
-    method = METHODS[run.method]
-    label = f"{method.label}, {run.settings.num_transitions}"
-    jobs = {label: lambda: (method.sampler(run.settings), run.flows)}
+    method, settings = METHODS[run.method], run.settings
+    if arguments.particles is not None:
+        settings = dataclasses.replace(settings, num_particles=arguments.particles)
+    label = f"{method.label}, {settings.num_transitions}"
+    jobs = {label: lambda: (method.sampler(settings), run.flows)}
     for text in filter(None, arguments.smc.split(",")):
         count = int(text)
         jobs[f"SMC, {count}"] = lambda count=count: (
-            run.settings.sampler(num_transitions=count),
+            settings.sampler(num_transitions=count),
             None,
         )
     print("| sampler | log Z | spread | error bar of a pass | ESS | s a pass |")

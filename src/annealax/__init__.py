@@ -40,6 +40,7 @@ from annealax._serialise import save as save
 from annealax._signals import Interrupted as Interrupted
 from annealax._snapshot import ChainSnapshot as ChainSnapshot
 from annealax._snapshot import Snapshot as Snapshot
+from annealax.auto import ReplicateSnapshot as ReplicateSnapshot
 from annealax.auto import Sample as Sample
 from annealax.auto import sample as sample
 from annealax.trainers import AFT as AFT

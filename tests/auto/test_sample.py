@@ -155,7 +155,7 @@ def test_doubts_are_put_in_words(model):
     shares = np.array([[1, 0]] * 9 + [[0.5, 0.5]])
     modes = ModeTable(np.zeros((2, 2)), shares, np.array([0.9, 0.1]))
     log_z = np.array([0.0] * 9 + [3.0])
-    found = doubts(log_z, np.full(10, 0.01), model.steps, 50.0, 0.9, modes, 300)
+    found = doubts(log_z, np.full(10, 0.01), model.steps, 50.0, 0.9, modes, 300, 2.6)
     text = " ".join(found)
     for word in ("disagree", "heavy tail", "effective sample size", "fewer than half"):
         assert word in text

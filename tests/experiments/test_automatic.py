@@ -1,5 +1,6 @@
 """The arguments of `annealax sample`."""
 
+import json
 import shutil
 
 import numpy as np
@@ -80,7 +81,11 @@ def test_a_killed_sample_resumes_to_the_same_bits(tmp_path, monkeypatch):
     for name in ("environment.json", "report.html", "result.nc", "answer.png"):
         assert (run / name).stat().st_size > 0
     assert "annealax" in (run / "report.html").read_text()
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [*range(1, len(lines) + 1)]
+    logged = [json.loads(line)["log_normalizer"] for line in lines]
     expected = dict(np.load(run / "result.npz"))
+    np.testing.assert_allclose(logged, expected["repeats_log_normalizer"], rtol=1e-6)
     exact = 0.5 * np.log(2 * np.pi)
     error = expected["log_normalizer"] - exact
     assert abs(error) < 6 * expected["log_normalizer_stderr"]

@@ -1,6 +1,8 @@
 """Comparison of methods: the same budget for each, honestly counted."""
 
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -66,6 +68,11 @@ def test_a_budget_in_time(tmp_path):
     with np.load(folder / "compare.npz", allow_pickle=False) as curves:
         assert curves["craft_1"].shape[1] == 3
         assert curves["hmc_0"].shape == (0, 3)
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    assert {json.loads(line)["stage"] for line in lines} == {
+        "craft-1-training", "craft-1-passes", "craft-2-training", "craft-2-passes",
+        "smc-1-passes", "smc-2-passes",
+    }  # fmt: skip
     content = json.loads((folder / "compare.json").read_text())
     assert content["log_normalizer_true"] == pytest.approx(1.0)
     assert [row["method"] for row in content["rows"]] == methods.split(",")
@@ -73,6 +80,35 @@ def test_a_budget_in_time(tmp_path):
         assert len(row["attempts"]) == 2
         values = {attempt["log_normalizer"] for attempt in row["attempts"]}
         assert len(values) == (1 if row["method"] == "hmc" else 2)  # fresh each time
+
+
+def test_a_comparison_that_was_stopped_goes_on(tmp_path, monkeypatch):
+    """Finished repeats and plans are kept; the rest comes out as it would have."""
+    settings = [f"--set={key}={value}" for key, value in TINY.items()]
+    options = ["--evaluations", 2e4, "--repeats", 3, "--methods", "smc"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    command = ("compare", "gaussian", *options, *settings)
+    assert invoke(*command, "--out", whole).exit_code == 0
+    made, original = [], compare.train_and_deploy
+
+    def stop_in_the_second(*arguments):
+        made.append(arguments)
+        if len(made) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(*arguments)
+
+    monkeypatch.setattr(compare, "train_and_deploy", stop_in_the_second)
+    result = invoke(*command, "--out", parts)
+    assert result.exit_code == 128 + signal.SIGTERM
+    assert f"annealax resume {parts}" in result.output
+    result = invoke("resume", parts)
+    assert result.exit_code == 0, result.output
+    assert len(made) == 4  # the second once more, the first not
+    with np.load(whole / "compare.npz") as one, np.load(parts / "compare.npz") as two:
+        assert {**one}.keys() == {**two}.keys()
+        for name, value in one.items():
+            np.testing.assert_array_equal(value[:, 1:], two[name][:, 1:])  # but times
+    assert json.loads((parts / "status.json").read_text()) == {"compare": "finished"}
 
 
 def test_several_passes_are_pooled_by_z():

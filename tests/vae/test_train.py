@@ -1,5 +1,9 @@
 """Training: the bound rises, is a bound, and the command leaves a decoder."""
 
+import json
+import os
+import signal
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -60,29 +64,92 @@ def test_bad_input():
         vae.train(jr.key(0), IMAGES, num_steps=-1, decoder=TINY)
 
 
-def test_the_command_writes_a_decoder(tmp_path):
+def invoke(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def data(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (30, 28, 28), np.uint8)
     np.savez(tmp_path / "data.npz", x_train=pixels)
-    out = tmp_path / "decoder.npz"
-    command = ["train-vae", "--data", tmp_path / "data.npz", "--out", out]
-    options = ["--num-steps", 2, "--batch-size", 4]
-    result = CliRunner().invoke(app, [str(word) for word in command + options])
+    return tmp_path / "data.npz"
+
+
+SHORT = ("--num-steps", 120, "--batch-size", 4)
+
+
+def test_the_command_leaves_a_run_folder(data, tmp_path):
+    out = tmp_path / "out"
+    result = invoke("train-vae", "--data", data, "--out", out, *SHORT)
     assert result.exit_code == 0, result.output
     assert "ELBO" in result.output
-    assert out.stat().st_size < 1e6
-    target = ax.targets.VAE(3, decoder=vae.load_decoder(out))
+    decoder = out / "decoder.npz"
+    assert decoder.stat().st_size < 1e6
+    target = ax.targets.VAE(3, decoder=vae.load_decoder(decoder))
     assert np.isfinite(target(jnp.zeros(30)))
+    lines = [
+        json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert [line["step"] for line in lines] == list(range(1, 121))
+    assert all(np.isfinite(line["elbo"]) for line in lines)
+    assert json.loads((out / "status.json").read_text()) == {"train-vae": "finished"}
+    assert (out / "decoded.png").read_bytes().startswith(b"\x89PNG")
+    page = (out / "report.html").read_text()
+    assert "nats" in page
+    assert "train-vae" in page
+    assert "versions" in json.loads((out / "environment.json").read_text())
+
+
+def test_the_decoder_may_have_a_name_of_its_own(data, tmp_path):
+    out = tmp_path / "mine.npz"
+    options = ("--num-steps", 1, "--batch-size", 4, "--json")
+    result = invoke("train-vae", "--data", data, "--out", out, *options)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout.splitlines()[-1])["command"] == "train-vae"
+    vae.load_decoder(out)
+    assert (tmp_path / "mine" / "report.html").exists()
+
+
+def test_a_training_that_was_stopped_goes_on(data, tmp_path, monkeypatch):
+    """To the same numbers, to the bit."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert invoke("train-vae", "--data", data, "--out", whole, *SHORT).exit_code == 0
+    advance = _train._Run.advance
+
+    def advance_and_stop(self, *arguments):
+        values = advance(self, *arguments)
+        if len(self.elbo) == 50:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return values
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_train._Run, "advance", advance_and_stop)
+        result = invoke("train-vae", "--data", data, "--out", parts, *SHORT)
+    assert result.exit_code == 128 + signal.SIGTERM
+    assert f"annealax resume {parts}" in result.output
+    assert len((parts / "metrics.jsonl").read_text().splitlines()) == 50
+    result = invoke("resume", parts)
+    assert result.exit_code == 0, result.output
+    with np.load(whole / "result.npz") as one, np.load(parts / "result.npz") as two:
+        assert {**one}.keys() == {**two}.keys()
+        for name, value in one.items():
+            np.testing.assert_array_equal(value, two[name])
+    assert (whole / "decoder.npz").read_bytes() == (parts / "decoder.npz").read_bytes()
+
+
+def test_a_checkpoint_of_other_images_is_an_error(tmp_path):
+    options = {"num_steps": 1, "decoder": TINY, "checkpoint": tmp_path}
+    vae.train(jr.key(0), IMAGES, **options)
+    with pytest.raises(ax.InvalidInputError, match="images"):
+        vae.train(jr.key(0), IMAGES[:50], **options)
 
 
 @pytest.mark.parametrize(
-    ("data", "out", "words"),
-    [("none.npz", "a.npz", "does not exist"), ("data.npz", "no/a.npz", "no folder")],
+    ("name", "out", "words"),
+    [("none.npz", "a", "does not exist"), ("data.npz", "data.npz/a", "run folder")],
 )
-def test_the_command_says_what_is_wrong(tmp_path, data, out, words):
-    np.savez(tmp_path / "data.npz", x_train=np.zeros((12, 28, 28), np.uint8))
-    result = CliRunner().invoke(
-        app, ["train-vae", "--data", str(tmp_path / data), "--out", str(tmp_path / out)]
-    )
+def test_the_command_says_what_is_wrong(data, tmp_path, name, out, words):
+    result = invoke("train-vae", "--data", tmp_path / name, "--out", tmp_path / out)
     assert result.exit_code == 2
     assert result.output.startswith("Error: ")
     assert words in result.output

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from annealax._arviz import to_arviz
-from annealax._result import StepInfo
+from annealax._result import Result, StepInfo
 from annealax.auto._space import Space
 
 if TYPE_CHECKING:
@@ -47,6 +47,33 @@ class Stage:
     name: str
     evaluations: int
     seconds: float
+
+
+class ReplicateSnapshot(NamedTuple):
+    """What a callback of `sample` sees after each replicate.
+
+    Attributes:
+        step: Replicates made so far.
+        num_steps: Replicates that there will be.
+        result: This replicate.
+        seconds: Time of all replicates so far.
+    """
+
+    step: int
+    num_steps: int
+    result: Result
+    seconds: float
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Log Z of the replicate, its error bar, ESS and mean acceptance."""
+        result = self.result
+        numbers = {
+            "log_normalizer": result.log_normalizer,
+            "log_normalizer_stderr": result.log_normalizer_stderr,
+            "ess": result.ess,
+            "acceptance_rate": np.mean(result.steps.acceptance_rate),
+        }
+        return {name: np.asarray(value)[None] for name, value in numbers.items()}
 
 
 @dataclasses.dataclass(frozen=True)

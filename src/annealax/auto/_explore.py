@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from annealax._path import sanitise
 
@@ -32,15 +32,26 @@ class Modes(NamedTuple):
     Attributes:
         points: Where they are.
         log_densities: How high they are.
+        hits: How many ascents ended at each.
     """
 
     points: Float[np.ndarray, "modes size"]
     log_densities: Float[np.ndarray, " modes"]
+    hits: Int[np.ndarray, " modes"]
 
     def highest(self, depth: float) -> "Modes":
         """Those at most `depth` below the highest."""
         kept = self.log_densities > self.log_densities[:1] - depth
-        return Modes(self.points[kept], self.log_densities[kept])
+        return Modes(self.points[kept], self.log_densities[kept], self.hits[kept])
+
+    @property
+    def num_unseen(self) -> float:
+        """How many more there probably are (Chao, 1984).
+
+        As many modes were hit once and twice, so many were probably never hit.
+        """
+        once, twice = (int(np.sum(self.hits == count)) for count in (1, 2))
+        return 0.5 * once * (once - 1) / (twice + 1)
 
 
 class Ascents:
@@ -68,10 +79,11 @@ class Ascents:
         scale = np.maximum(scale, 1e-3 * scale.max() + 1e-12)
         starts = centre + 1.5 * normal * scale
         found = self.peaks(starts, np.full(NUM_ASCENTS, float(np.median(scale))))
-        points = np.concatenate([modes.points, found.points])
-        values = np.concatenate([modes.log_densities, found.log_densities])
+        points, values, hits = (
+            np.concatenate(pair) for pair in zip(modes, found, strict=True)
+        )
         # In batches of one size: programs are compiled for it.
-        return self._distinct(_padded(points), _padded(values, -np.inf))
+        return self._distinct(_padded(points), _padded(values, -np.inf), _padded(hits))
 
     def peaks(self, starts: np.ndarray, scales: np.ndarray) -> Modes:
         """Climb from `starts`, with steps in proportion to `scales`, and sort out."""
@@ -83,9 +95,11 @@ class Ascents:
             )
         )
         self.num_evaluations += len(starts) * _NUM_STEPS
-        return self._distinct(points, values)
+        return self._distinct(points, values, np.ones(len(points), int))
 
-    def _distinct(self, points: np.ndarray, values: np.ndarray) -> Modes:
+    def _distinct(
+        self, points: np.ndarray, values: np.ndarray, hits: np.ndarray
+    ) -> Modes:
         """Two ends share a peak if the density does not dip between them."""
         members = np.full(len(points), -1)
         peaks: list[int] = []
@@ -105,7 +119,9 @@ class Ascents:
             members[same] = len(peaks)
             peaks.append(index)
             self.num_evaluations += 9 * len(points)
-        return Modes(points[peaks], values[peaks])
+        assigned = members >= 0
+        counts = np.bincount(members[assigned], hits[assigned], len(peaks))
+        return Modes(points[peaks], values[peaks], counts.astype(int))
 
 
 def _padded(values: np.ndarray, fill: float = 0.0) -> np.ndarray:

@@ -18,6 +18,7 @@ def doubts(
     pareto_k: float,
     modes: ModeTable,
     num_particles: int,
+    num_unseen: float,
 ) -> tuple[str, ...]:
     """All reasons to doubt an answer; none if there are none.
 
@@ -29,12 +30,15 @@ def doubts(
         pareto_k: Shape of the tail of the contributions of initial draws.
         modes: Peaks among the draws.
         num_particles: Particles of a replicate.
+        num_unseen: Modes that there probably are beyond those that the start is made
+            of.
     """
     found = [
         *_about_replicates(log_normalizers, stderrs),
         *_about_weights(ess, pareto_k),
         *_about_steps(steps, num_particles),
         *_about_modes(modes),
+        *_about_start(num_unseen),
     ]
     return tuple(found)
 
@@ -104,4 +108,12 @@ def _about_modes(modes: ModeTable):
             f"{len(few)} of {len(modes.weights)} modes were seen by fewer than half of "
             f"the {len(modes.shares)} replicates (one with weight {weight:.2g} by "
             f"{seen}): mode weights are uncertain, and modes may be missing"
+        )
+
+
+def _about_start(num_unseen: float):
+    if num_unseen >= 0.5:
+        yield (
+            f"ascents went on to find new modes: about {num_unseen:.0f} more may exist "
+            "that the start does not know, and log Z may be too low"
         )

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -29,7 +29,8 @@ from annealax._errors import InvalidInputError
 from annealax._fingerprint import fingerprint
 from annealax._result import Result, StepInfo
 from annealax._sampler import Sampler
-from annealax.auto._answer import Sample, Stage, log_mean
+from annealax._snapshot import Callback, as_callbacks, call_all
+from annealax.auto._answer import ReplicateSnapshot, Sample, Stage, log_mean
 from annealax.auto._explore import Ascents
 from annealax.auto._flow_choice import FAMILIES, choose_flows, families_for
 from annealax.auto._kept import Kept
@@ -42,7 +43,7 @@ from annealax.auto._start import Choice, Search, positions
 
 _TUNING_PASSES = 4
 _MIN_REPLICATES, _MAX_REPLICATES = 4, 256
-_GOOD_ENOUGH = 0.02
+_GOOD_ENOUGH = 0.05
 _MANY_DIMENSIONS = 500
 
 
@@ -57,6 +58,7 @@ def sample(
     num_particles: int | None = None,
     num_replicates: int | None = None,
     progress: bool | Callable[[str], None] = False,
+    callback: Callback | Iterable[Callback] | None = None,
     checkpoint: Checkpoint | str | os.PathLike | None = None,
 ) -> Sample:
     """Draw from an unnormalised density and estimate its normalising constant.
@@ -82,6 +84,8 @@ def sample(
         num_particles: Particles of a replicate; None to choose.
         num_replicates: Independent runs behind the answer; None to choose.
         progress: Say what is going on; or a function that is called with each line.
+        callback: One or several functions of a `ReplicateSnapshot`, such as
+            `annealax.loggers.CSV(path)`, called after each replicate.
         checkpoint: Folder in which replicates and decisions are kept as they come. A
             call with the same arguments goes on from there, with the same answer to
             the bit; only the search for a start and the tuning are made again.
@@ -109,7 +113,7 @@ def sample(
         elif progress:
             console.print(text, highlight=False, style="dim")
 
-    return job.run(say)
+    return job.run(say, as_callbacks(callback))
 
 
 class _Job:
@@ -165,7 +169,7 @@ class _Job:
         self.stages: list[Stage] = []
         self.began = time.perf_counter()
 
-    def run(self, say: Callable[[str], None]) -> Sample:
+    def run(self, say: Callable[[str], None], callbacks: list[Callback]) -> Sample:
         """All four stages."""
         key_start, key_tune, key_flow, key_answer, key_modes = jr.split(self.key, 5)
         size = self.space.size
@@ -181,7 +185,7 @@ class _Job:
         flows, reason = self._flows(key_flow, sampler, errors, likely, say)
         say(f"flows: {reason}")
         count = self._count("replicates", errors)
-        results = self._answer(key_answer, sampler, flows, count, say)
+        results = self._answer(key_answer, sampler, flows, count, say, callbacks)
         return self._report(key_modes, ascents, choice, plan, results, reason)
 
     def _start(self, key: PRNGKeyArray, ascents: Ascents, say) -> Choice:
@@ -275,7 +279,7 @@ class _Job:
         return chosen.flows, chosen.reason
 
     def _answer(
-        self, key: PRNGKeyArray, sampler: Sampler, flows, count: int, say
+        self, key: PRNGKeyArray, sampler: Sampler, flows, count: int, say, callbacks
     ) -> list[Result]:
         """Independent runs of the frozen sampler."""
         began = time.perf_counter()
@@ -287,6 +291,8 @@ class _Job:
                 like=results[0] if results else None,
             )
             results.append(jax.block_until_ready(result))
+            seconds = time.perf_counter() - began
+            call_all(callbacks, ReplicateSnapshot(index + 1, count, result, seconds))
             if (index + 1) % max(1, count // 4) == 0:
                 value = log_mean(np.asarray([each.log_normalizer for each in results]))
                 say(f"replicate {index + 1} of {count}: log Z {value:.4f}")
@@ -344,7 +350,14 @@ class _Job:
             stages=tuple(self.stages),
             space=self.space,
             messages=doubts(
-                log_normalizers, stderrs, steps, ess, k, modes, plan.num_particles
+                log_normalizers,
+                stderrs,
+                steps,
+                ess,
+                k,
+                modes,
+                plan.num_particles,
+                choice.num_unseen,
             ),
         )
 

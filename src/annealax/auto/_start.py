@@ -30,7 +30,8 @@ from annealax.auto._placement import (
 _CONDITIONAL_ESS = 0.9
 _MAX_HIERARCHY_SIZE = 128
 _MAX_MIXTURE_SIZE = 256
-_MAX_EXPLORATIONS = 8
+_MAX_EXPLORATIONS = 12
+_FEW_UNSEEN = 0.3
 _EXPENSIVE_SIZE = 500
 _DEPTH = 15.0
 _ROUNDS = 3
@@ -83,6 +84,14 @@ class Choice:
     tried: tuple[Start, ...]
     modes: Modes
     num_evaluations: int
+
+    @property
+    def num_unseen(self) -> float:
+        """Modes that the start probably lacks, if it is made of modes."""
+        placement = self.start.placement
+        if isinstance(placement, Placement) and placement.initial is not None:
+            return self.modes.highest(_DEPTH).num_unseen
+        return 0.0
 
 
 class Search:
@@ -234,7 +243,7 @@ class Search:
 
 
 def explore(key: PRNGKeyArray, ascents: Ascents, size: int) -> Modes:
-    """Ascend from all scales, then from the region of the modes while new ones come."""
+    """Ascend from all scales, then from the region of the modes until all are known."""
     key, subkey = jr.split(key)
     modes = ascents.from_scales(subkey, size)
     for subkey in jr.split(key, _MAX_EXPLORATIONS):
@@ -243,7 +252,8 @@ def explore(key: PRNGKeyArray, ascents: Ascents, size: int) -> Modes:
         if not 1 < count <= MAX_MODES:
             break
         modes = ascents.more(subkey, modes, kept.points.mean(0), kept.points.std(0))
-        if len(modes.highest(_DEPTH).points) <= 1.02 * count:
+        after = modes.highest(_DEPTH)
+        if len(after.points) == count and after.num_unseen < _FEW_UNSEEN:
             break
     return modes
 

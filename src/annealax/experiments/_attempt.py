@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.random as jr
@@ -10,10 +11,13 @@ from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
 from annealax._budget import Budget
+from annealax._checkpoint import Checkpoint
 from annealax._fit import Fit, fit
 from annealax._mcmc import MarkovChains, mcmc
+from annealax._serialise import Saved
+from annealax._snapshot import Callback, call_all
 from annealax.experiments._settings import Settings
-from annealax.experiments.evaluate import compile_pass
+from annealax.experiments.evaluate import PassSnapshot, compile_pass, pass_numbers
 from annealax.experiments.run import Method
 
 NUM_CHAINS = 32
@@ -49,6 +53,57 @@ class Attempt:
     curve: np.ndarray
 
 
+class KeptAttempts:
+    """Plans and finished attempts on disk, for a comparison that was cut short.
+
+    Args:
+        store: Where they are kept; None to keep nothing.
+        identity: What the comparison is: pieces of another one are an error.
+    """
+
+    def __init__(self, store: Checkpoint | None, identity: Mapping[str, Any]):
+        self._store = store
+        self._identity = identity
+
+    def plan(
+        self, name: str, compute: Callable[[], tuple[int, ...]]
+    ) -> tuple[int, ...]:
+        """How long the parts of a method are: measured once, for it takes the clock."""
+
+        def numbers(saved: Saved) -> tuple[int, ...]:
+            return tuple(saved.meta["plan"])
+
+        def save(store: Checkpoint, plan: tuple[int, ...]) -> None:
+            store.save((), identity=self._identity, meta={"plan": list(plan)})
+
+        return self._once(f"plan-{name}", compute, numbers, save)
+
+    def attempt(self, name: str, compute: Callable[[], Attempt]) -> Attempt:
+        """A repeat of a method."""
+
+        def whole(saved: Saved) -> Attempt:
+            like = np.zeros((saved.meta["length"], 3))
+            return Attempt(**saved.meta["numbers"], curve=saved.restore(like))
+
+        def save(store: Checkpoint, attempt: Attempt) -> None:
+            numbers = dataclasses.asdict(attempt)
+            curve = numbers.pop("curve")
+            meta = {"numbers": numbers, "length": len(curve)}
+            store.save(curve, identity=self._identity, meta=meta)
+
+        return self._once(name, compute, whole, save)
+
+    def _once(self, name, compute, load, save):
+        if self._store is None:
+            return compute()
+        store = self._store.child(name)
+        if (saved := store.latest(self._identity)) is not None:
+            return load(saved)
+        found = compute()
+        save(store, found)
+        return found
+
+
 def train(
     key: PRNGKeyArray,
     method: Method,
@@ -75,16 +130,28 @@ def count_evaluations(trained: Fit) -> float:
 
 
 def train_and_deploy(
-    key: PRNGKeyArray, method: Method, settings: Settings, budget: Budget
+    key: PRNGKeyArray,
+    method: Method,
+    settings: Settings,
+    budget: Budget,
+    callbacks: Callable[[str], list[Callback]] = lambda stage: [],
 ) -> Attempt:
-    """Train if the method does, then make passes until the budget is spent."""
+    """Train if the method does, then make passes until the budget is spent.
+
+    Args:
+        key: Random key.
+        method: The method.
+        settings: Its settings.
+        budget: What it may spend.
+        callbacks: From "training" and "passes" to the callbacks of that stage.
+    """
     key_train, key_deploy = jr.split(key)
     curve: list[tuple[float, float, float]] = []
     flows: AbstractBijection | None = None
     seconds = evaluations = compile_seconds = 0.0
     memory = 0
     if method.trainer is not None:
-        trained = train(key_train, method, settings)
+        trained = train(key_train, method, settings, callback=callbacks("training"))
         flows, history = trained.flows, trained.history
         costs = np.asarray(history.steps.num_evaluations, np.float64).sum(axis=1)
         times = np.linspace(0, trained.seconds, len(costs) + 1)[1:]
@@ -95,9 +162,8 @@ def train_and_deploy(
     training_seconds = seconds
     compiled = compile_pass(method.sampler(settings), flows)
     compiled.run(key_deploy)  # the first call is slower than the others
-    estimates: list[float] = []
-    ess: list[float] = []
-    before = 0.0
+    rows, before = np.zeros((0, 4)), 0.0
+    watchers = callbacks("passes")
     for index in range(_MAX_PASSES):
         spent = {"seconds": seconds, "evaluations": evaluations}[budget.unit]
         # Half a pass too much or too little: as near to the budget as can be.
@@ -108,12 +174,13 @@ def train_and_deploy(
         result = compiled.run(jr.fold_in(key_deploy, index))
         seconds += time.perf_counter() - began
         evaluations += float(result.num_evaluations)
-        estimates.append(float(result.log_normalizer))
-        ess.append(float(result.ess) / settings.num_particles)
-        curve.append((seconds, evaluations, pool(estimates)))
+        row = pass_numbers(result, settings.num_particles)
+        rows = np.append(rows, [row], axis=0)
+        curve.append((seconds, evaluations, pool(rows[:, 0])))
+        call_all(watchers, PassSnapshot(index + 1, index + 1, row, seconds))
     return Attempt(
-        log_normalizer=pool(estimates),
-        ess=float(np.mean(ess)),
+        log_normalizer=pool(rows[:, 0]),
+        ess=float(np.mean(rows[:, 2])),
         rhat=None,
         evaluations=evaluations,
         training_seconds=training_seconds,
@@ -124,9 +191,9 @@ def train_and_deploy(
     )
 
 
-def pool(log_normalizers: list[float]) -> float:
+def pool(log_normalizers: Sequence[float] | np.ndarray) -> float:
     """Logarithm of the average of Z."""
-    values = np.array(log_normalizers)
+    values = np.asarray(log_normalizers)
     top = values.max()
     return float(top + np.log(np.mean(np.exp(values - top))))
 
@@ -148,15 +215,16 @@ def sample_chains(
 
 
 def run_chains(
-    key: PRNGKeyArray, settings: Settings, kind: Any, lengths: tuple[int, int]
+    key: PRNGKeyArray, settings: Settings, kind: Any, lengths: tuple[int, ...]
 ) -> Attempt:
     """Direct MCMC as an attempt."""
-    chains = sample_chains(key, settings, kind, *lengths)
+    warmup, draws = lengths
+    chains = sample_chains(key, settings, kind, warmup, draws)
     share = chains.num_warmup_evaluations / chains.num_evaluations
     lowest = min(float(np.min(value)) for value in chains.ess.values())
     return Attempt(
         log_normalizer=None,
-        ess=lowest / (NUM_CHAINS * lengths[1]),
+        ess=lowest / (NUM_CHAINS * draws),
         rhat=max(float(np.max(value)) for value in chains.rhat.values()),
         evaluations=chains.num_evaluations,
         training_seconds=share * chains.seconds,

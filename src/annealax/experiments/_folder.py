@@ -113,8 +113,9 @@ def write_settings(
     overrides: Mapping[str, Any],
     values: Mapping[str, Any],
     checkpoint_seconds: float = 60.0,
+    **more: Any,
 ) -> Path:
-    """What is about to run, and with which software."""
+    """What is about to run, and with which software; `more` is kept as it is."""
     folder.write_json("environment.json", environment())
     return folder.write_json(
         _SETTINGS,
@@ -125,6 +126,7 @@ def write_settings(
             "overrides": overrides,
             "settings": values,
             "checkpoint_seconds": checkpoint_seconds,
+            **more,
             "versions": {
                 "annealax": annealax.__version__,
                 "jax": jax.__version__,
@@ -173,6 +175,7 @@ class Recorded(NamedTuple):
         method: Name of the method.
         seed: The seed.
         checkpoint_seconds: Time between checkpoints.
+        content: All of the file.
     """
 
     name: str
@@ -180,6 +183,7 @@ class Recorded(NamedTuple):
     method: str
     seed: int
     checkpoint_seconds: float
+    content: Mapping[str, Any]
 
 
 def read_settings(path: Path) -> Recorded:
@@ -208,16 +212,13 @@ def read_settings(path: Path) -> Recorded:
         raise FileError(
             f"{file} is damaged: name {name!r}, method {method!r}, seed {seed!r}."
         )
-    if "," in method:
-        raise FileError(f"{path} holds a comparison, not a run; run it again.")
     cls = find_experiment(name)
-    find_method(method)
     if unknown := sorted(set(values) - set(fields_of(cls))):
         raise FileError(
             f"{file} has settings that {name} does not know: {unknown}; it was "
             "written by another version of annealax."
         )
-    return Recorded(name, cls(**values), method, seed, seconds)
+    return Recorded(name, cls(**values), method, seed, seconds, content)
 
 
 def read_run(path: Path) -> FinishedRun:
@@ -226,7 +227,9 @@ def read_run(path: Path) -> FinishedRun:
     Raises:
         FileError: If there is no finished run, or its files are damaged.
     """
-    name, settings, method, seed, _ = read_settings(path)
+    name, settings, method, seed, *_ = read_settings(path)
+    if "," in method:
+        raise FileError(f"{path} holds a comparison of methods, not a run.")
     chosen = find_method(method)
     flows = None
     if chosen.trainer is not None:

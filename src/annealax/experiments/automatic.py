@@ -1,7 +1,6 @@
 """The automatic mode as a command: for a function in a module, or an experiment."""
 
 import contextlib
-import functools
 import importlib
 import json
 import sys
@@ -18,10 +17,12 @@ from annealax._serialise import FileError
 from annealax.auto import Sample, sample
 from annealax.experiments import page_command
 from annealax.experiments._environment import environment
-from annealax.experiments._folder import CHECKPOINTS, RunFolder
+from annealax.experiments._folder import CHECKPOINTS, METRICS, RunFolder
 from annealax.experiments._numbers import json_number
-from annealax.experiments._output import Output, stoppable
+from annealax.experiments._output import Output
+from annealax.experiments._working import working
 from annealax.experiments.problems import find_experiment
+from annealax.loggers import JSONLines
 from annealax.targets import AbstractTarget
 
 _SETTINGS = "settings.json"
@@ -175,12 +176,13 @@ def go_on(path: Path, output: Output) -> None:
 
 def _run(plan: Automatic, folder: RunFolder, output: Output) -> None:
     density = plan.density()
-    folder.set_status(_COMMAND, "running")
-    interrupted = functools.partial(folder.set_status, _COMMAND, "interrupted")
-    with stoppable(output, folder.path, interrupted) as signals:
+    with working(output, folder, _COMMAND) as signals:
+
+        def stop_if_asked(*_: object) -> None:
+            signals.stop_if_asked("what was finished is saved")
 
         def say(text: str) -> None:
-            signals.stop_if_asked("what was finished is saved")
+            stop_if_asked()
             output.say(text)
 
         result = sample(
@@ -191,10 +193,14 @@ def _run(plan: Automatic, folder: RunFolder, output: Output) -> None:
             support=plan.support,
             flow=plan.flow,
             progress=say,
+            callback=[
+                JSONLines(folder.path / METRICS, stage="replicates"),
+                *output.callbacks("replicates"),
+                stop_if_asked,
+            ],
             checkpoint=folder.path / CHECKPOINTS,
         )
         names = _write(plan, folder, result)
-    folder.set_status(_COMMAND, "finished")
 
     def show(console: Console) -> None:
         console.print(result.summary(), highlight=False, soft_wrap=True, markup=False)

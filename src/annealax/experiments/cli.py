@@ -5,40 +5,30 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import jax.random as jr
 import typer
 from rich import box
 from rich.table import Table
 
 import annealax
-from annealax import vae
 from annealax._budget import parse_budget
 from annealax._errors import AnnealaxError, InvalidInputError
-from annealax.experiments import (
-    compare,
-    compare_report,
-    page_command,
-    pictures,
-    sample_command,
-)
+from annealax.experiments import compare, page_command, sample_command, vae_command
 from annealax.experiments._compilation import reuse_compiled_programs
 from annealax.experiments._fields import fields_of, format_value, parse_overrides
 from annealax.experiments._folder import RunFolder, write_settings
+from annealax.experiments._options import AsJson, CheckpointSeconds, Quiet
 from annealax.experiments._output import Output, new_console
 from annealax.experiments.automatic import Automatic
 from annealax.experiments.automatic import start as start_automatic
+from annealax.experiments.comparing import (
+    ComparisonPlan,
+    recorded_options,
+    run_comparison,
+)
 from annealax.experiments.problems import EXPERIMENTS, find_experiment
 from annealax.experiments.resume import resume
 from annealax.experiments.run import METHODS, prepare
 from annealax.experiments.running import ChainPlan, run_job, start_chains
-
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print the final table only.")]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="One JSON object on each line, nothing else.")
-]
-CheckpointSeconds = Annotated[
-    float, typer.Option(help="Seconds between checkpoints.", min=0)
-]
 
 app = typer.Typer(
     name="annealax",
@@ -234,56 +224,39 @@ def compare_methods(
     out: Annotated[
         Path | None, typer.Option(help="Folder; runs/compare-NAME if not given.")
     ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print the final tables only.")
-    ] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare methods with the same budget of time or gradient evaluations."""
-    console = new_console()
+    output = Output(quiet=quiet, as_json=as_json)
     chosen, limit = compare.find_methods(methods), parse_budget(budget, evaluations)
-
-    def say(text: str) -> None:
-        if not quiet:
-            console.print(text, style="dim", highlight=False)
-
     overrides = {
         name: parse_overrides(
             find_experiment(name), _assignments_of(name, names, assignments or ())
         )
         for name in names
     }
-    jobs = {name: find_experiment(name)(**overrides[name]) for name in names}
+    plans = [
+        ComparisonPlan(
+            name, find_experiment(name)(**changed), chosen, limit, repeats, seed
+        )
+        for name, changed in overrides.items()
+    ]
     with reuse_compiled_programs():
-        for name, settings in jobs.items():
-            say(f"{name}: {_summary(type(settings))}")
-            base = out or Path("runs") / f"compare-{name}"
-            folder = RunFolder(base / name if out and len(jobs) > 1 else base)
+        for plan in plans:
+            output.say(f"{plan.name}: {_summary(type(plan.settings))}")
+            base = out or Path("runs") / f"compare-{plan.name}"
+            folder = RunFolder(base / plan.name if out and len(plans) > 1 else base)
             write_settings(
                 folder,
-                name=name,
+                name=plan.name,
                 method=",".join(chosen),
                 seed=seed,
-                overrides=overrides[name],
-                values=settings.values(),
+                overrides=overrides[plan.name],
+                values=plan.settings.values(),
+                **recorded_options(plan),
             )
-            rows = compare.compare(
-                settings, chosen, limit, num_repeats=repeats, seed=seed, say=say
-            )
-            outcome = compare.Comparison(
-                name, seed, limit, settings.target().log_normalizer, tuple(rows)
-            )
-            folder.write_json("compare.json", compare_report.as_json(outcome))
-            folder.write_arrays("compare.npz", compare_report.as_arrays(outcome))
-            figure = functools.partial(compare_report.draw, outcome)
-            pictures.draw_figures(folder, {"compare.png": figure})
-            page_command.write_page(folder)
-            compare_report.show(console, outcome)
-            console.print(
-                f"Files in {folder.path}: compare.json, compare.npz, compare.png, "
-                "report.html",
-                highlight=False,
-                soft_wrap=True,
-            )
+            run_comparison(plan, folder, output)
 
 
 def _assignments_of(
@@ -326,56 +299,7 @@ def particle_mcmc(
 
 app.command("report")(_clean_errors(page_command.report))
 app.command("sample")(_clean_errors(sample_command.sample))
-
-
-@app.command("train-vae")
-@_clean_errors
-def train_vae(
-    data: Annotated[
-        Path,
-        typer.Option(help="Images: a folder of IDX files, one IDX file, or an npz."),
-    ],
-    out: Annotated[Path, typer.Option(help="File for the decoder.")],
-    num_steps: Annotated[
-        int, typer.Option(help="Training steps, each on one batch.", min=1)
-    ] = 6000,
-    batch_size: Annotated[int, typer.Option(help="Images in a batch.", min=1)] = 200,
-    learning_rate: Annotated[
-        float, typer.Option(help="Learning rate of Adam at the start.")
-    ] = 2e-3,
-    seed: Annotated[int, typer.Option(help="Seed.", min=0, max=2**32 - 1)] = 0,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print the final line only.")
-    ] = False,
-) -> None:
-    """Train the decoder of a VAE on binarised images, for targets.VAE(decoder=...)."""
-    console = new_console()
-    images = vae.read_images(data)
-    if not out.resolve().parent.is_dir():
-        raise InvalidInputError(f"there is no folder {out.resolve().parent} for {out}.")
-    key_train, key_test = jr.split(jr.key(seed))
-    if not quiet:
-        console.print(
-            f"{len(images.train)} images to train on, {len(images.test)} to test",
-            style="dim",
-            highlight=False,
-        )
-    trained = vae.train(
-        key_train,
-        images.train,
-        num_steps=num_steps,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        progress=not quiet,
-    )
-    vae.save_decoder(out, trained.decoder)
-    decoder = vae.load_decoder(out)  # what is in the file: rounded to half precision
-    bound = vae.elbo(key_test, decoder, trained.encoder, images.test)
-    console.print(
-        f"{out}: ELBO {bound:.2f} nats per test image ({len(images.test)} images).",
-        highlight=False,
-        soft_wrap=True,
-    )
+app.command("train-vae")(_clean_errors(vae_command.train_vae))
 
 
 def _summary(cls: type) -> str:

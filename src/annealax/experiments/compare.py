@@ -14,20 +14,24 @@ Several passes are pooled by averaging Z. Finding out how fast a method is, is f
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from annealax._budget import Budget
+from annealax._checkpoint import Checkpoint
 from annealax._errors import InvalidInputError
-from annealax._snapshot import Snapshot
+from annealax._fingerprint import fingerprint
+from annealax._snapshot import Callback, Snapshot
 from annealax.experiments._attempt import (
     NUM_CHAINS,
     Attempt,
+    KeptAttempts,
     count_evaluations,
     run_chains,
     sample_chains,
@@ -50,6 +54,7 @@ _TRIAL_ITERATIONS = (3, 12)
 _TRIAL_DRAWS = 150
 DIRECT: Mapping[str, Literal["hmc", "nuts"]] = {"hmc": "hmc", "nuts": "nuts"}
 """Methods that run on the target itself, without annealing."""
+_Callbacks = Callable[[str], list[Callback]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +123,8 @@ def compare(
     num_repeats: int,
     seed: int,
     say: Callable[[str], None] = lambda text: None,
+    callbacks: _Callbacks = lambda stage: [],
+    checkpoint: Checkpoint | None = None,
 ) -> list[Row]:
     """Give every method the same budget, several times.
 
@@ -128,45 +135,102 @@ def compare(
         num_repeats: Repeats with different seeds, training included.
         seed: Seed.
         say: Called with a line of text when something begins or ends.
+        callbacks: From a stage, such as "craft-1-training" or "smc-3-passes", to its
+            callbacks.
+        checkpoint: Where plans and finished repeats are kept; the same call goes on
+            with the first repeat that is missing.
     """
+    kept = KeptAttempts(
+        checkpoint,
+        {
+            "work": "compare",
+            "settings": fingerprint(settings.values()),
+            "budget": list(dataclasses.astuple(budget)),
+            "seed": seed,
+        },
+    )
+    keys = jr.split(jr.fold_in(jr.key(seed), 1), num_repeats)
     rows = []
     for name in methods:
-        row = _compare_one(name, settings, budget, num_repeats, seed, say)
-        rows.append(row)
-        for index, attempt in enumerate(row.attempts):
-            value, place = attempt.log_normalizer, f"{index + 1}/{num_repeats}"
+        contender = _contender(name, settings, budget)
+
+        def measure(contender=contender) -> tuple[int, ...]:
+            say(f"{contender.label}: measuring its speed")
+            return contender.plan(jr.fold_in(jr.key(seed), 2))
+
+        plan = kept.plan(name, measure)
+        what = contender.what(*plan)
+        say(f"{contender.label}: {what}")
+        attempts = []
+        for index, key in enumerate(keys):
+            stage = f"{name}-{index + 1}"
+            attempt = kept.attempt(
+                stage,
+                functools.partial(
+                    contender.attempt, key, plan, _below(callbacks, stage)
+                ),
+            )
+            value = attempt.log_normalizer
             result = "" if value is None else f"log Z {value:.4f}, "
-            say(f"{row.label} {place}: {result}{attempt.seconds:.1f} s")
+            place = f"{index + 1}/{num_repeats}"
+            say(f"{contender.label} {place}: {result}{attempt.seconds:.1f} s")
+            attempts.append(attempt)
+        rows.append(Row(name, contender.label, what, tuple(attempts)))
     return rows
 
 
-def _compare_one(name, settings, budget, num_repeats, seed, say) -> Row:
-    keys = jr.split(jr.fold_in(jr.key(seed), 1), num_repeats)
-    trial_key = jr.fold_in(jr.key(seed), 2)
+def _below(callbacks: _Callbacks, stage: str) -> _Callbacks:
+    return lambda part: callbacks(f"{stage}-{part}")
+
+
+class _Contender(NamedTuple):
+    """A method with its budget.
+
+    Attributes:
+        label: What to call it.
+        plan: Measures its speed: how long its parts shall be.
+        what: That plan in words.
+        attempt: One repeat.
+    """
+
+    label: str
+    plan: Callable[[PRNGKeyArray], tuple[int, ...]]
+    what: Callable[..., str]
+    attempt: Callable[[PRNGKeyArray, tuple[int, ...], _Callbacks], Attempt]
+
+
+def _contender(name: str, settings: Settings, budget: Budget) -> _Contender:
     if name in DIRECT:
-        say(f"{name.upper()}: measuring its speed")
-        lengths = _plan_chains(trial_key, settings, DIRECT[name], budget)
-        what = f"{NUM_CHAINS} chains, {lengths[0]} + {lengths[1]} steps"
-        attempts = [run_chains(key, settings, DIRECT[name], lengths) for key in keys]
-        return Row(name, name.upper(), what, tuple(attempts))
+        return _Contender(
+            name.upper(),
+            lambda key: _plan_chains(key, settings, DIRECT[name], budget),
+            lambda warmup, draws: f"{NUM_CHAINS} chains, {warmup} + {draws} steps",
+            lambda key, plan, _: run_chains(key, settings, DIRECT[name], plan),
+        )
     method = METHODS[name]
-    say(f"{method.label}: measuring its speed")
     if method.trainer is None:
-        planned = _plan_ladder(trial_key, method, settings, budget)
-        what = f"{planned.num_transitions} transitions"
+        field, unit, plan = "num_transitions", "transitions", _plan_ladder
     else:
-        planned = _plan_training(trial_key, method, settings, budget)
-        unit = "updates each" if method.num_fit_steps(planned) == 1 else "steps"
-        what = f"{planned.num_train_steps} {unit}"
-    say(f"{method.label}: {what}")
-    attempts = [train_and_deploy(key, method, planned, budget) for key in keys]
-    return Row(name, method.label, what, tuple(attempts))
+        one_pass = method.num_fit_steps(settings) == 1
+        unit = "updates each" if one_pass else "steps"
+        field, plan = "num_train_steps", _plan_training
+
+    def attempt(key, plan, callbacks) -> Attempt:
+        planned = dataclasses.replace(settings, **{field: plan[0]})
+        return train_and_deploy(key, method, planned, budget, callbacks)
+
+    return _Contender(
+        method.label,
+        lambda key: (plan(key, method, settings, budget),),
+        lambda count: f"{count} {unit}",
+        attempt,
+    )
 
 
 def _plan_training(
     key: PRNGKeyArray, method: Method, settings: Settings, budget: Budget
-) -> Settings:
-    """Settings with as many training steps as the budget has room for."""
+) -> int:
+    """As many training steps as the budget has room for."""
     allowed = TRAINING_SHARE * budget.amount
 
     def trial(num_train_steps: int) -> float:
@@ -197,14 +261,13 @@ def _plan_training(
         count = few + (allowed - first) / each
     else:
         count = allowed / max(trial(_TRIAL_STEPS), 1e-9)
-    steps = int(np.clip(count, 1, _MAX_STEPS))
-    return dataclasses.replace(settings, num_train_steps=steps)
+    return int(np.clip(count, 1, _MAX_STEPS))
 
 
 def _plan_ladder(
     key: PRNGKeyArray, method: Method, settings: Settings, budget: Budget
-) -> Settings:
-    """Settings with as many transitions as a tenth of the budget has room for."""
+) -> int:
+    """As many transitions as a tenth of the budget has room for."""
     compiled = compile_pass(method.sampler(settings))
     compiled.run(key)
     began = time.perf_counter()
@@ -214,8 +277,7 @@ def _plan_ladder(
         "evaluations": float(result.num_evaluations),
     }[budget.unit]
     ratio = budget.amount / _SMC_PASSES / spent
-    count = int(np.clip(settings.num_transitions * ratio, 1, _MAX_TRANSITIONS))
-    return dataclasses.replace(settings, num_transitions=count)
+    return int(np.clip(settings.num_transitions * ratio, 1, _MAX_TRANSITIONS))
 
 
 def _plan_chains(

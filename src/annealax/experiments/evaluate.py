@@ -15,6 +15,7 @@ from jaxtyping import PRNGKeyArray
 from annealax._checkpoint import Checkpoint
 from annealax._fingerprint import fingerprint
 from annealax._memory import peak_memory
+from annealax._progress import Lines
 from annealax._result import Result
 from annealax._sampler import Sampler, lower_pass, pass_arguments
 from annealax._signals import deferred_signals
@@ -142,6 +143,7 @@ def evaluate(
     *,
     label: str,
     num_repeats: int,
+    progress: bool = False,
     callback: Callback | Iterable[Callback] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Evaluation:
@@ -153,23 +155,22 @@ def evaluate(
         flows: Flows for it, or None.
         label: What to call it.
         num_repeats: Number of passes.
+        progress: Show a live line with log Z and ESS.
         callback: One or several functions of a `PassSnapshot`, called after each pass.
         checkpoint: Where finished passes are saved; the same call goes on from there.
     """
     callbacks = as_callbacks(callback)
     passes = _Passes(key, sampler, flows, num_repeats)
-    if checkpoint is None:
-        for snapshot in passes.make():
-            call_all(callbacks, snapshot)
-    else:
+    if checkpoint is not None:
         passes.load(checkpoint)
-        with deferred_signals() as signals:
+    done = len(passes.rows)
+    with Lines(f"{label}, passes", num_repeats, enabled=progress, start=done) as line:
+        callbacks.append(lambda each: line.update(each.step, _describe(each.row)))
+        if checkpoint is None:
             for snapshot in passes.make():
                 call_all(callbacks, snapshot)
-                is_last = snapshot.step == num_repeats
-                if is_last or signals.pending or checkpoint.due(snapshot.step):
-                    passes.save(checkpoint)
-                signals.stop_if_asked(f"{label} stopped after {snapshot.step} passes")
+        else:
+            passes.make_and_keep(label, callbacks, checkpoint)
     log_normalizers, stderrs, ess, lowest_ess = passes.rows.T
     assert passes.first is not None
     return Evaluation(
@@ -208,11 +209,23 @@ class _Passes:
             began = time.perf_counter()
             result = self._run(len(self.rows))
             self.seconds = np.append(self.seconds, time.perf_counter() - began)
-            row = _row(result, self.sampler.num_particles)
+            row = pass_numbers(result, self.sampler.num_particles)
             self.rows = np.append(self.rows, [row], axis=0)
             yield PassSnapshot(
                 len(self.rows), self.num_repeats, row, float(self.seconds.sum())
             )
+
+    def make_and_keep(
+        self, label: str, callbacks: list[Callback], store: Checkpoint
+    ) -> None:
+        """Make the passes that are left, and save them as they come."""
+        with deferred_signals() as signals:
+            for snapshot in self.make():
+                call_all(callbacks, snapshot)
+                is_last = snapshot.step == self.num_repeats
+                if is_last or signals.pending or store.due(snapshot.step):
+                    self.save(store)
+                signals.stop_if_asked(f"{label} stopped after {snapshot.step} passes")
 
     def _run(self, index: int) -> Result:
         key = jr.fold_in(self.key, index)
@@ -246,7 +259,13 @@ class _Passes:
         }
 
 
-def _row(result: Result, num_particles: int) -> np.ndarray:
+def _describe(row: np.ndarray) -> str:
+    log_normalizer, _, ess, _ = row
+    return f"log Z {log_normalizer:.4f}  ESS {ess:.0%}"
+
+
+def pass_numbers(result: Result, num_particles: int) -> np.ndarray:
+    """What a `PassSnapshot` says of a pass."""
     numbers = (
         result.log_normalizer,
         result.log_normalizer_stderr,

@@ -68,11 +68,11 @@ def training_charts(files: RunFiles) -> list[Html]:
         if key == "history_ess" and values.ndim == 2 and values.size:
             values = 100 * values.min(axis=1) / files.num_particles
         if values.ndim == 1 and len(values) > 1:
-            found.append(_curve(values, words, exact))
+            found.append(curve(values, words, exact))
     return found
 
 
-def _curve(values: np.ndarray, words: str, exact: float | None) -> Html:
+def curve(values: np.ndarray, words: str, exact: float | None) -> Html:
     """Every step lightly, the average over neighbouring steps on top."""
     steps = np.arange(1, len(values) + 1, dtype=np.float64)
     # The first steps, of untrained flows, can be far off: let the rest fill the chart.

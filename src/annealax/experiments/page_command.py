@@ -12,6 +12,7 @@ from annealax.experiments._run_files import read_files
 from annealax.experiments.page import run_page
 from annealax.experiments.page_compare import several_runs_page
 from annealax.experiments.page_methods import methods_page
+from annealax.experiments.page_vae import vae_page
 
 NAME = "report.html"
 
@@ -44,6 +45,8 @@ def report(
 def _single(path: Path) -> Html:
     if (path / "compare.json").exists() and not (path / "table.json").exists():
         return methods_page(path)
+    if (path / "vae.json").exists():
+        return vae_page(path)
     return run_page(read_files(path))
 
 

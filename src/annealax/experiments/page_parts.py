@@ -54,6 +54,10 @@ _KNOWN: Mapping[str, tuple[str, str]] = {
         "Particle MCMC: the magnetisation of the configurations.",
         "Histogram of the magnetisation, negative and positive in two colours",
     ),
+    "decoded.png": (
+        "Test images, what encoder and decoder make of them, and draws from the prior.",
+        "Three rows of small grey images",
+    ),
     "compare.png": (
         "log Z against what was spent, a line for each repeat.",
         "Line plots of log Z for every method, in full and magnified",

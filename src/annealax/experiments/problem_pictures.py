@@ -78,12 +78,12 @@ def draw_digits(outcome: Any, target: VAE) -> Figure:
     axes = figure.subplots(
         2, _DRAWS + 1, gridspec_kw={"width_ratios": [1.25] + [1] * _DRAWS}
     )
-    _image(axes[0, 0], target.image, "the image")
-    _image(axes[1, 0], mean, "posterior mean")
+    show_image(axes[0, 0], target.image, "the image")
+    show_image(axes[1, 0], mean, "posterior mean")
     for row, draws, name in ((0, prior, "prior"), (1, posterior, "posterior")):
         for column, pixels in enumerate(jax.vmap(target.decode)(draws)):
             title = f"draws from the {name}, decoded" if column == 0 else ""
-            _image(axes[row, column + 1], pixels, title)
+            show_image(axes[row, column + 1], pixels, title)
     figure.suptitle(f"{outcome.name}: pixel probabilities", fontsize=10)
     return figure
 
@@ -127,7 +127,8 @@ def quantiles(
     return values[order[np.minimum(index, len(order) - 1)]]
 
 
-def _image(axis: Axes, pixels: ArrayLike, title: str) -> None:
+def show_image(axis: Axes, pixels: ArrayLike, title: str) -> None:
+    """A grey image without a frame; pixels are from 0 to 1."""
     axis.imshow(np.asarray(pixels), cmap="Greys", vmin=0, vmax=1)
     axis.set(xticks=[], yticks=[])
     axis.set_title(title, fontsize=8, loc="left")

@@ -2,15 +2,16 @@
 
 from pathlib import Path
 
-from annealax.experiments import automatic
+from annealax.experiments import automatic, vae_command
 from annealax.experiments._folder import RunFolder, read_settings
 from annealax.experiments._output import Output
+from annealax.experiments.comparing import continue_comparison, is_comparison
 from annealax.experiments.run import prepare
 from annealax.experiments.running import continue_chains, run_job, unfinished
 
 
 def resume(path: Path, output: Output) -> None:
-    """Bring a run, an automatic one, or the chains on top of a run, to its end.
+    """Bring what a folder holds to its end: a run, chains on top of it, a comparison.
 
     Raises:
         FileError: If there is no run in the folder, or its files are damaged.
@@ -18,7 +19,13 @@ def resume(path: Path, output: Output) -> None:
     if automatic.is_automatic(path):
         automatic.go_on(path, output)
         return
+    if vae_command.is_training(path):
+        vae_command.continue_training(path, output)
+        return
     recorded = read_settings(path)
+    if is_comparison(recorded):
+        continue_comparison(path, recorded, output)
+        return
     command = unfinished(path)
     if command == "run":
         job = prepare(

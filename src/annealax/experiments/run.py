@@ -164,13 +164,13 @@ class Job:
         """Train, deploy and compare.
 
         Args:
-            progress: Show training live.
+            progress: Show training and passes live.
             say: Called with a line of text when a stage begins.
             callbacks: From the name of a stage to its callbacks.
             checkpoint: Where every stage saves its state; a job with the same settings
                 and seed goes on from there, with the same numbers to the bit.
         """
-        stages = _Stages(say, callbacks, checkpoint)
+        stages = _Stages(progress, say, callbacks, checkpoint)
         keys = jr.split(jr.key(self.seed), 4)
         key_flow, key_fit, key_deploy, key_compare = keys
         settings, method = self.settings, METHODS[self.method]
@@ -183,7 +183,6 @@ class Job:
                 self.trainer,
                 settings.flow(key_flow),
                 num_steps=num_steps,
-                progress=progress,
                 **stages.options("training"),
             )
         say(f"deploying {label}, {settings.num_repeats} passes")
@@ -238,13 +237,18 @@ def prepare(
 class _Stages:
     """What every stage of a job is given."""
 
+    progress: bool
     say: Callable[[str], None]
     callbacks: Callable[[str], list[Callback]]
     checkpoint: Checkpoint | None
 
     def options(self, stage: str) -> dict[str, Any]:
         store = None if self.checkpoint is None else self.checkpoint.child(stage)
-        return {"callback": self.callbacks(stage), "checkpoint": store}
+        return {
+            "progress": self.progress,
+            "callback": self.callbacks(stage),
+            "checkpoint": store,
+        }
 
     def remember(self, name: str, number: int) -> int:
         """A number that depends on the clock: the one of the first time."""

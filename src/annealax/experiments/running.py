@@ -4,7 +4,6 @@ Everything that is started here can be killed at any moment: `resume` goes on fr
 checkpoints with the same numbers to the bit.
 """
 
-import functools
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +26,8 @@ from annealax.experiments._folder import (
     write_outcome,
 )
 from annealax.experiments._numbers import json_number
-from annealax.experiments._output import Output, stoppable
+from annealax.experiments._output import Output
+from annealax.experiments._working import working
 from annealax.experiments.run import Job
 from annealax.loggers import JSONLines
 
@@ -56,10 +56,8 @@ def run_job(
     job: Job, folder: RunFolder, output: Output, *, checkpoint_seconds: float
 ) -> None:
     """Run a job, from its checkpoints if there are any, and leave its files."""
-    folder.set_status("run", "running")
     store = Checkpoint(folder.path / CHECKPOINTS, every_seconds=checkpoint_seconds)
-    interrupted = functools.partial(folder.set_status, "run", "interrupted")
-    with stoppable(output, folder.path, interrupted) as signals:
+    with working(output, folder, "run") as signals:
         outcome = job.run(
             progress=output.progress,
             say=output.say,
@@ -71,7 +69,6 @@ def run_job(
         output.say("drawing")
         names = ["result.npz", *pictures.draw_all(folder, outcome)]
         names += write_arviz(folder, outcome) + page_command.write_page(folder)
-    folder.set_status("run", "finished")
 
     def show(console: Console) -> None:
         report.show(console, outcome)
@@ -93,11 +90,7 @@ def run_job(
 
 def start_chains(run: Path, plan: ChainPlan, output: Output) -> None:
     """Run chains on top of a finished run, from the beginning."""
-    finished = read_run(run)
-    folder = RunFolder(run, existing=True)
-    _chain_store(folder, plan).clear()
-    folder.write_json(_CHAINS, plan._asdict() | {"environment": environment()})
-    _run_chains(finished, folder, plan, output)
+    _run_chains(read_run(run), RunFolder(run, existing=True), plan, output, fresh=True)
 
 
 def continue_chains(run: Path, output: Output) -> None:
@@ -110,7 +103,7 @@ def continue_chains(run: Path, output: Output) -> None:
         raise FileError(
             f"{file} is damaged: {error!r}; start again with `annealax pimh {run}`."
         ) from error
-    _run_chains(read_run(run), RunFolder(run, existing=True), plan, output)
+    _run_chains(read_run(run), RunFolder(run, existing=True), plan, output, fresh=False)
 
 
 def unfinished(run: Path) -> str | None:
@@ -121,14 +114,17 @@ def unfinished(run: Path) -> str | None:
     return "pimh" if status.get("pimh", "finished") != "finished" else None
 
 
-def _run_chains(finished, folder: RunFolder, plan: ChainPlan, output: Output) -> None:
-    folder.set_status("pimh", "running")
-    output.say(
-        f"{finished.name}: compiling, then {plan.num_chains} x {plan.num_steps} "
-        "proposals"
-    )
-    interrupted = functools.partial(folder.set_status, "pimh", "interrupted")
-    with stoppable(output, folder.path, interrupted):
+def _run_chains(
+    finished, folder: RunFolder, plan: ChainPlan, output: Output, *, fresh: bool
+) -> None:
+    with working(output, folder, "pimh"):
+        if fresh:
+            _chain_store(folder, plan).clear()
+            folder.write_json(_CHAINS, plan._asdict() | {"environment": environment()})
+        output.say(
+            f"{finished.name}: compiling, then {plan.num_chains} x {plan.num_steps} "
+            "proposals"
+        )
         done = chains.run_chains(
             finished,
             num_steps=plan.num_steps,
@@ -142,7 +138,6 @@ def _run_chains(finished, folder: RunFolder, plan: ChainPlan, output: Output) ->
         names = chains.write(folder, done)
         names += pictures.draw_figures(folder, chains.figures(done))
         names += page_command.write_page(folder)
-    folder.set_status("pimh", "finished")
 
     def show(console: Console) -> None:
         chains.show(console, done)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from annealax.experiments._folder import RunFolder
+from annealax.experiments._options import AsJson, Quiet
 from annealax.experiments._output import Output
 from annealax.experiments.automatic import Automatic, parse_shape, parse_support, start
 
@@ -38,13 +39,8 @@ def sample(
     out: Annotated[
         Path | None, typer.Option(help="Folder; runs/FUNCTION-seedS if not given.")
     ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print the final summary only.")
-    ] = False,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="One JSON object on each line, nothing else."),
-    ] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Sample any log density, with everything chosen automatically."""
     sizes = parse_shape(shape)

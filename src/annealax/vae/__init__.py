@@ -8,5 +8,6 @@ from annealax.vae._images import Images as Images
 from annealax.vae._images import read_images as read_images
 from annealax.vae._train import Encoder as Encoder
 from annealax.vae._train import Trained as Trained
+from annealax.vae._train import TrainingSnapshot as TrainingSnapshot
 from annealax.vae._train import elbo as elbo
 from annealax.vae._train import train as train

@@ -6,6 +6,10 @@ $$ \mathrm{ELBO}(x) = \mathbb{E}_{q(z|x)} \log p(x | z) - \mathrm{KL}(q(z | x) \
 with an encoder $q(z|x) = \mathcal{N}(\mu(x), \sigma(x)^2)$ that is used only here.
 """
 
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import equinox as eqx
@@ -16,8 +20,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Integer, PRNGKeyArray
 
+from annealax._checkpoint import Checkpoint, as_checkpoint
 from annealax._errors import InvalidInputError
+from annealax._fingerprint import fingerprint
 from annealax._progress import Lines
+from annealax._signals import deferred_signals
+from annealax._snapshot import Callback, as_callbacks, call_all
 from annealax.vae._decoder import Decoder, bernoulli_log_likelihood
 
 _STEPS_PER_CALL = 50
@@ -75,6 +83,8 @@ def train(
     learning_rate: float = 2e-3,
     decoder: Decoder | None = None,
     progress: bool = False,
+    callback: Callback | Iterable[Callback] | None = None,
+    checkpoint: str | os.PathLike | Checkpoint | None = None,
 ) -> Trained:
     """Train a decoder, with its encoder, on binarised images.
 
@@ -86,28 +96,115 @@ def train(
         learning_rate: Learning rate at the start; it falls to zero along a cosine.
         decoder: Where the decoder starts; None is a random one of the default sizes.
         progress: Show a live line with the bound.
+        callback: One or several functions of a `TrainingSnapshot`, called after each
+            device call; training stops if one returns True.
+        checkpoint: A folder, or a `Checkpoint`, as for `annealax.fit`: the same call
+            goes on from there, with the same numbers to the bit.
+
+    Raises:
+        InvalidInputError: If the arguments do not fit together, or the checkpoint is
+            of another training.
+        Interrupted: A KeyboardInterrupt, after the state was saved.
     """
     key_decoder, key_encoder, key_steps = jr.split(key, 3)
     decoder = Decoder(key_decoder) if decoder is None else decoder
     _check(images, decoder, num_steps, batch_size)
-    model = (decoder, Encoder(key_encoder, decoder))
     optimizer = optax.chain(
         optax.clip_by_global_norm(100.0),
         optax.adam(optax.cosine_decay_schedule(learning_rate, max(num_steps, 1))),
     )
-    state = optimizer.init(eqx.filter(model, eqx.is_inexact_array))
+    model = (decoder, Encoder(key_encoder, decoder))
+    run = _Run(model, optimizer.init(eqx.filter(model, eqx.is_inexact_array)))
+    callbacks, store = as_callbacks(callback), as_checkpoint(checkpoint)
     pixels = jnp.asarray(images)
-    history: list[np.ndarray] = []
-    with Lines("training the VAE", num_steps, enabled=progress) as display:
-        for start in range(0, num_steps, _STEPS_PER_CALL):
-            indices = jnp.arange(start, min(start + _STEPS_PER_CALL, num_steps))
-            model, state, values = _advance(
-                optimizer, batch_size, key_steps, model, state, pixels, indices
+    numbers = (num_steps, batch_size, learning_rate)
+    identity = {
+        "work": "train-vae",
+        "arguments": fingerprint((key, decoder, *numbers)),
+        "images": fingerprint(images),
+    }
+    if store is not None:
+        run.load(store, identity)
+    name, done, stop = "training the VAE", len(run.elbo), False
+    with (
+        Lines(name, num_steps, enabled=progress, start=done) as display,
+        contextlib.nullcontext() if store is None else deferred_signals() as signals,
+    ):
+        while done < num_steps and not stop:
+            indices = jnp.arange(done, min(done + _STEPS_PER_CALL, num_steps))
+            began = time.perf_counter()
+            values = run.advance(optimizer, batch_size, key_steps, pixels, indices)
+            run.seconds += time.perf_counter() - began
+            done = len(run.elbo)
+            display.update(done, f"ELBO {values.mean():.2f}")
+            stop = call_all(
+                callbacks, TrainingSnapshot(done, num_steps, values, run.seconds)
             )
-            history.append(np.asarray(values))
-            done = start + len(indices)
-            display.update(done, f"ELBO {history[-1].mean():.2f}")
-    return Trained(*model, np.concatenate(history) if history else np.zeros(0))
+            if store is None or signals is None:
+                continue
+            if done == num_steps or signals.pending or store.due(done):
+                run.save(store, identity)
+            signals.stop_if_asked(
+                f"training stopped after {done} of {num_steps} steps; the same call "
+                f"goes on from the checkpoint in {store.folder}"
+            )
+    return Trained(*run.model, run.elbo)
+
+
+class TrainingSnapshot(NamedTuple):
+    """What a callback of `train` sees after each device call.
+
+    Attributes:
+        step: Steps made so far.
+        num_steps: Steps asked for.
+        elbo: The bound at each step of this call.
+        seconds: Time since the first step began.
+    """
+
+    step: int
+    num_steps: int
+    elbo: np.ndarray
+    seconds: float
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        """The bound at each step."""
+        return {"elbo": self.elbo}
+
+
+class _Run:
+    """A training under way: all that a checkpoint holds."""
+
+    def __init__(self, model: tuple[Decoder, Encoder], state: optax.OptState):
+        self.model, self.state = model, state
+        self.elbo, self.seconds = np.zeros(0, np.float32), 0.0
+
+    def advance(self, optimizer, batch_size, key, pixels, indices) -> np.ndarray:
+        """Some steps; the bound at each."""
+        self.model, self.state, bounds = _advance(
+            optimizer, batch_size, key, self.model, self.state, pixels, indices
+        )
+        values = np.asarray(bounds)
+        self.elbo = np.concatenate([self.elbo.astype(values.dtype), values])
+        return values
+
+    def save(self, store: Checkpoint, identity: Mapping[str, str]) -> None:
+        """Write a checkpoint."""
+        count = len(self.elbo)
+        store.save(
+            (self.model, self.state, self.elbo),
+            identity=identity,
+            meta={"step": count, "seconds": self.seconds},
+            step=count,
+        )
+
+    def load(self, store: Checkpoint, identity: Mapping[str, str]) -> None:
+        """Go on from the latest checkpoint, if there is one."""
+        if (saved := store.latest(identity)) is None:
+            return
+        dtype = jnp.result_type(float)
+        like = (self.model, self.state, np.zeros(saved.meta["step"], dtype))
+        self.model, self.state, self.elbo = saved.restore(like)
+        self.seconds = saved.meta["seconds"]
 
 
 def elbo(

@@ -1,0 +1,216 @@
+"""The command `annealax train-vae`: a decoder, trained in a run folder.
+
+- `decoder.npz`: the decoder, in half precision, for `targets.VAE(decoder=...)`;
+- `result.npz`: the bound at every step, and on the test images;
+- `vae.json`: what is said at the end;
+- `decoded.png`: test images, what comes back of them, and images drawn from the prior;
+- settings, environment, metrics, checkpoints and a page, as for every run.
+"""
+
+import functools
+import json
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import typer
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from annealax import vae
+from annealax._checkpoint import Checkpoint
+from annealax._serialise import FileError
+from annealax._snapshot import Callback
+from annealax.experiments import page_command, pictures
+from annealax.experiments._folder import (
+    CHECKPOINTS,
+    METRICS,
+    RunFolder,
+    write_settings,
+)
+from annealax.experiments._options import AsJson, CheckpointSeconds, Quiet
+from annealax.experiments._output import Output
+from annealax.experiments._working import working
+from annealax.experiments.problem_pictures import show_image
+from annealax.loggers import JSONLines
+
+_COMMAND = "train-vae"
+_SHOWN = 8
+
+
+class TrainingPlan(NamedTuple):
+    """What `annealax train-vae` was asked for.
+
+    Attributes:
+        data: Where the images are.
+        decoder: File for the decoder.
+        num_steps: Training steps.
+        batch_size: Images in a batch.
+        learning_rate: Learning rate of Adam at the start.
+        seed: The seed.
+        checkpoint_seconds: Time between checkpoints.
+    """
+
+    data: str
+    decoder: str
+    num_steps: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+    checkpoint_seconds: float
+
+
+def train_vae(
+    data: Annotated[
+        Path,
+        typer.Option(help="Images: a folder of IDX files, one IDX file, or an npz."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the files; runs/vae-decoder-seedS if not given. A name "
+            "that ends in .npz is that of the decoder, with the folder beside it."
+        ),
+    ] = None,
+    num_steps: Annotated[
+        int, typer.Option(help="Training steps, each on one batch.", min=1)
+    ] = 6000,
+    batch_size: Annotated[int, typer.Option(help="Images in a batch.", min=1)] = 200,
+    learning_rate: Annotated[
+        float, typer.Option(help="Learning rate of Adam at the start.")
+    ] = 2e-3,
+    seed: Annotated[int, typer.Option(help="Seed.", min=0, max=2**32 - 1)] = 0,
+    checkpoint_seconds: CheckpointSeconds = 60.0,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train the decoder of a VAE on binarised images, for targets.VAE(decoder=...)."""
+    images = vae.read_images(data)
+    out = out or Path("runs") / f"vae-decoder-seed{seed}"
+    is_file = out.suffix == ".npz"
+    folder = RunFolder(out.with_suffix("") if is_file else out)
+    plan = TrainingPlan(
+        str(data.resolve()),
+        str((out if is_file else folder.path / "decoder.npz").resolve()),
+        num_steps,
+        batch_size,
+        learning_rate,
+        seed,
+        checkpoint_seconds,
+    )
+    settings = plan._asdict()
+    write_settings(
+        folder,
+        name="vae-decoder",
+        method=_COMMAND,
+        seed=settings.pop("seed"),
+        overrides={},
+        checkpoint_seconds=settings.pop("checkpoint_seconds"),
+        values=settings,
+        command=_COMMAND,
+    )
+    _run(plan, images, folder, Output(quiet=quiet, as_json=as_json))
+
+
+def is_training(path: Path) -> bool:
+    """Whether a folder holds the training of a decoder."""
+    try:
+        return json.loads((path / "settings.json").read_text())["command"] == _COMMAND
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def continue_training(path: Path, output: Output) -> None:
+    """Go on with a training that was interrupted."""
+    file = path / "settings.json"
+    try:
+        content = json.loads(file.read_text())
+        known = content | content["settings"]
+        plan = TrainingPlan(**{name: known[name] for name in TrainingPlan._fields})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{file} is damaged: {error!r}; train again.") from error
+    _run(plan, vae.read_images(plan.data), RunFolder(path, existing=True), output)
+
+
+def _run(
+    plan: TrainingPlan, images: vae.Images, folder: RunFolder, output: Output
+) -> None:
+    key_train, key_test = jr.split(jr.key(plan.seed))
+    with working(output, folder, _COMMAND) as signals:
+        output.say(
+            f"{len(images.train)} images to train on, {len(images.test)} to test"
+        )
+        callbacks: list[Callback] = [
+            JSONLines(folder.path / METRICS, stage="training"),
+            *output.callbacks("training"),
+        ]
+        trained = vae.train(
+            key_train,
+            images.train,
+            num_steps=plan.num_steps,
+            batch_size=plan.batch_size,
+            learning_rate=plan.learning_rate,
+            progress=output.progress,
+            callback=callbacks,
+            checkpoint=Checkpoint(
+                folder.path / CHECKPOINTS / "training",
+                every_seconds=plan.checkpoint_seconds,
+            ),
+        )
+        vae.save_decoder(plan.decoder, trained.decoder)
+        signals.stop_if_asked("the decoder is there, its test is not")
+        # What is in the file: rounded to half precision.
+        decoder = vae.load_decoder(plan.decoder)
+        bound = vae.elbo(key_test, decoder, trained.encoder, images.test)
+        folder.write_arrays("result.npz", {"elbo": trained.elbo, "test_elbo": bound})
+        summary: dict[str, Any] = {
+            "test_elbo": bound,
+            "num_train_images": len(images.train),
+            "num_test_images": len(images.test),
+        }
+        folder.write_json("vae.json", summary)
+        trained = trained._replace(decoder=decoder)
+        draw = functools.partial(_draw, key_test, trained, images.test[:_SHOWN])
+        names = [plan.decoder, "result.npz", "vae.json"]
+        names += pictures.draw_figures(folder, {"decoded.png": draw})
+        names += page_command.write_page(folder)
+
+    def show(console: Console) -> None:
+        text = (
+            f"{plan.decoder}: ELBO {bound:.2f} nats per test image "
+            f"({len(images.test)} images). Page and pictures in {folder.path}."
+        )
+        console.print(text, highlight=False, soft_wrap=True)
+
+    output.finish(
+        show,
+        lambda: {
+            "command": _COMMAND,
+            "folder": str(folder.path),
+            "files": names,
+            **summary,
+        },
+    )
+
+
+def _draw(key, trained: vae.Trained, images: np.ndarray) -> Figure:
+    """Images, what encoder and decoder make of them, and draws from the prior."""
+    decoder, encoder = trained.decoder, trained.encoder
+    count = len(images)
+    means = jax.vmap(lambda image: encoder(image)[0])(jnp.asarray(images, float))
+    prior = jr.normal(key, (count, decoder.num_latents))
+    decode = jax.vmap(lambda z: jax.nn.sigmoid(decoder(z)))
+    figure = Figure((0.95 * max(count, 4), 3.4), layout="constrained")
+    axes = figure.subplots(3, count, squeeze=False)
+    rows = (
+        ("test images", images),
+        ("encoded and decoded again", decode(means)),
+        ("draws from the prior, decoded", decode(prior)),
+    )
+    for row, (title, shown) in enumerate(rows):
+        for column, pixels in enumerate(np.asarray(shown)):
+            show_image(axes[row, column], pixels, title if column == 0 else "")
+    return figure
