@@ -31,7 +31,7 @@ _CONDITIONAL_ESS = 0.9
 _MAX_HIERARCHY_SIZE = 128
 _MAX_MIXTURE_SIZE = 256
 _MAX_EXPLORATIONS = 12
-_FEW_UNSEEN = 0.3
+_MIN_HITS = 3
 _EXPENSIVE_SIZE = 500
 _DEPTH = 15.0
 _ROUNDS = 3
@@ -253,7 +253,8 @@ def explore(key: PRNGKeyArray, ascents: Ascents, size: int) -> Modes:
             break
         modes = ascents.more(subkey, modes, kept.points.mean(0), kept.points.std(0))
         after = modes.highest(_DEPTH)
-        if len(after.points) == count and after.num_unseen < _FEW_UNSEEN:
+        # Basins differ in size: what was hit once or twice has siblings not yet hit.
+        if len(after.points) == count and after.hits.min() >= _MIN_HITS:
             break
     return modes
 
