@@ -176,6 +176,11 @@ def test_folders_that_cannot_be_resumed(tmp_path):
         ('{"name": 1, "method": "craft", "seed": 0, "settings": {}}', "damaged"),
         ('{"name":"x","method":"a,b","seed":0,"settings":{}}', "comparison"),
         ('{"name":"x","method":"craft","seed":0,"settings":{}}', "unknown experiment"),
+        (
+            '{"name":"bimodal","method":"smc,ais","seed":0,"settings":{},'
+            '"command":"compare"}',
+            "compare again",
+        ),
         ('{"name":"bimodal","method":"craft","seed":0,"settings":{"a":1}}', "'a'"),
     ):
         if content is not None:

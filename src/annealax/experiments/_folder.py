@@ -212,6 +212,10 @@ def read_settings(path: Path) -> Recorded:
         raise FileError(
             f"{file} is damaged: name {name!r}, method {method!r}, seed {seed!r}."
         )
+    if "," in method and "command" not in content:
+        raise FileError(
+            f"{path} holds a comparison of an older version; compare again."
+        )
     cls = find_experiment(name)
     if unknown := sorted(set(values) - set(fields_of(cls))):
         raise FileError(
