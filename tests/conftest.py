@@ -1,11 +1,17 @@
-"""Let tests import the shared helpers beside them by a name of their own."""
+"""What all tests share: helpers by a name of their own, and compiled programs."""
 
 import importlib.util
+import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
+import jax
 import jaxtyping
 import pytest
+
+_CACHE, _SHORTEST = "JAX_COMPILATION_CACHE_DIR", "0.3"
 
 for name in ("_problems", "_exact", "_chromium", "_run_folder"):
     source = Path(__file__).parent / f"{name}.py"
@@ -14,6 +20,18 @@ for name in ("_problems", "_exact", "_chromium", "_run_folder"):
         module = importlib.util.module_from_spec(spec)
         sys.modules[f"tests{name}"] = module
         spec.loader.exec_module(module)
+
+
+def pytest_configure(config):
+    """Tests, workers and the processes they start compile a program only once."""
+    if _CACHE in os.environ:  # of the main process, or of whoever runs the tests
+        return
+    folder = tempfile.mkdtemp(prefix="annealax-tests-")
+    os.environ[_CACHE] = folder
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = _SHORTEST
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", float(_SHORTEST))
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @pytest.fixture
