@@ -6,10 +6,11 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from annealax.auto._explore import Ascents
+from annealax.auto._explore import Ascents, Modes
 from annealax.auto._pareto import pareto_shape
 from annealax.auto._placement import Placement, from_moments, laplace, placed_path
 from annealax.auto._plan import Plan, lengths, round_up
+from annealax.auto._start import explore
 from annealax.targets import Funnel, GaussianMixture, Normal
 
 
@@ -74,6 +75,24 @@ def test_ascents_find_the_modes_and_tell_them_apart():
     modes = Ascents(target).from_scales(jr.key(0), 2)
     assert len(modes.points) == 3
     assert len(Ascents(Normal(np.ones(3))).from_scales(jr.key(0), 3).points) == 1
+
+
+def test_ascents_go_on_until_all_modes_are_known():
+    """With this key 25 of 40 modes come first, 36 after two rounds, 40 after five."""
+    target = GaussianMixture.forty_modes(50)
+    ascents = Ascents(target)
+    assert len(ascents.from_scales(jr.split(jr.key(7))[1], 50).points) < 40
+    modes = explore(jr.key(7), ascents, 50)
+    nearest = ((modes.points[:, None] - np.asarray(target.means)) ** 2).sum(-1)
+    assert sorted(nearest.argmin(axis=1)) == list(range(40))
+    assert modes.hits.min() >= 5
+    assert modes.num_unseen == 0
+
+
+def test_modes_that_were_hit_once_have_siblings():
+    modes = Modes(np.zeros((5, 1)), np.zeros(5), np.array([1, 1, 1, 2, 9]))
+    assert modes.num_unseen == 1.5
+    assert modes.highest(1.0).num_unseen == 1.5
 
 
 def test_ascents_survive_overflow():

@@ -146,9 +146,14 @@ def test_wrong_arguments(arguments, message, untyped):
 
 def test_replicates_that_agree_by_chance_do_not_shrink_the_error_bar():
     same = np.zeros(8)
-    np.testing.assert_allclose(pooled_stderr(same, np.full(8, 0.4)), 0.4 / np.sqrt(8))
+    stderr = pooled_stderr(same, np.full(8, 0.4), 0.1)
+    np.testing.assert_allclose(stderr, 0.4 / np.sqrt(8))
+    # Heavy tails widen it; a tail that could not be measured does not.
+    wider = pooled_stderr(same, np.full(8, 0.4), 0.55)
+    np.testing.assert_allclose(wider, 2 * stderr)
+    assert pooled_stderr(same, np.full(8, 0.4), np.nan) == stderr
     spread = np.array([-1.0, 1.0] * 4)
-    assert pooled_stderr(spread, np.full(8, 0.01)) > 0.2
+    assert pooled_stderr(spread, np.full(8, 0.01), 0.0) > 0.2
 
 
 def test_doubts_are_put_in_words(model):

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from annealax._arviz import to_arviz
 from annealax._result import Result, StepInfo
+from annealax.auto._pareto import tail_factor
 from annealax.auto._space import Space
 
 if TYPE_CHECKING:
@@ -145,8 +146,12 @@ class Sample:
 
     @property
     def log_normalizer_stderr(self) -> float:
-        """Standard error of log Z: the larger of two, between and within replicates."""
-        return float(pooled_stderr(*self._estimates))
+        """Standard error of log Z.
+
+        The larger of two, between and within replicates, widened where the tail of the
+        weights is heavy (`pareto_k` above 0.35).
+        """
+        return float(pooled_stderr(*self._estimates, self.pareto_k))
 
     @property
     def _estimates(self) -> tuple[np.ndarray, np.ndarray]:
@@ -272,11 +277,14 @@ def log_mean(log_values: np.ndarray) -> float:
     return _logsumexp(np.asarray(log_values, np.float64)) - math.log(len(log_values))
 
 
-def pooled_stderr(log_normalizers: np.ndarray, stderrs: np.ndarray) -> float:
+def pooled_stderr(
+    log_normalizers: np.ndarray, stderrs: np.ndarray, pareto_k: float
+) -> float:
     """Standard error of the logarithm of the mean of Z over replicates.
 
     Few replicates may agree by chance, and the error bar of a single run may miss what
-    all its particles missed: the larger of the two counts.
+    all its particles missed: the larger of the two counts. A heavy tail makes both too
+    small: they are widened for it.
     """
     relative = np.exp(
         np.asarray(log_normalizers, np.float64) - log_mean(log_normalizers)
@@ -284,7 +292,8 @@ def pooled_stderr(log_normalizers: np.ndarray, stderrs: np.ndarray) -> float:
     count = len(relative)
     within = np.mean((relative * np.asarray(stderrs, np.float64)) ** 2)
     between = np.var(relative, ddof=1) if count > 1 else math.inf
-    return math.sqrt(max(within, between if math.isfinite(between) else 0) / count)
+    variance = max(within, between if math.isfinite(between) else 0) / count
+    return tail_factor(pareto_k) * math.sqrt(variance)
 
 
 def _logsumexp(values: np.ndarray) -> float:

@@ -34,7 +34,7 @@ def doubts(
             of.
     """
     found = [
-        *_about_replicates(log_normalizers, stderrs),
+        *_about_replicates(log_normalizers, stderrs, pareto_k),
         *_about_weights(ess, pareto_k),
         *_about_steps(steps, num_particles),
         *_about_modes(modes),
@@ -43,9 +43,11 @@ def doubts(
     return tuple(found)
 
 
-def _about_replicates(log_normalizers: np.ndarray, stderrs: np.ndarray):
+def _about_replicates(
+    log_normalizers: np.ndarray, stderrs: np.ndarray, pareto_k: float
+):
     count = len(log_normalizers)
-    error = pooled_stderr(log_normalizers, stderrs)
+    error = pooled_stderr(log_normalizers, stderrs, pareto_k)
     spread = float(np.std(log_normalizers, ddof=1)) if count > 1 else 0.0
     typical = float(np.sqrt(np.mean(np.square(stderrs))))
     if count > 1 and spread > 2 * typical + 1e-3:

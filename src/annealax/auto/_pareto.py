@@ -2,7 +2,8 @@
 
 The largest contributions are compared with a generalised Pareto distribution, whose
 shape is estimated as Zhang and Stephens (2009) do, with the weak prior of Vehtari et
-al. (2024). Above 0.7 a mean of the contributions cannot be trusted, nor its error bar.
+al. (2024). Above 0.7 a mean of the contributions cannot be trusted, nor its error bar;
+below that, the heavier the tail, the more an error bar from the sample falls short.
 """
 
 import math
@@ -24,6 +25,17 @@ def pareto_shape(contributions: np.ndarray) -> float:
         return math.nan
     shape = _fit(excess)
     return float((shape * len(excess) + 0.5 * 10) / (len(excess) + 10))
+
+
+def tail_factor(shape: float) -> float:
+    """By how much to widen an error bar, given the shape k of the tail.
+
+    What is far out in the tail was seen too rarely to count in a sample variance. The
+    factor, 1 up to k = 0.35, 1.75 at 0.5 and 2.75 at 0.7, is a calibration: without it
+    error bars covered the truth in 85 % of 110 runs of `benchmarks/automatic.py`, those
+    with k above 0.35 in 70 %; see `docs/automatic.md`.
+    """
+    return 1 + 5 * max(0.0, min(shape, 1.0) - 0.35) if math.isfinite(shape) else 1.0
 
 
 def _fit(excess: np.ndarray) -> float:

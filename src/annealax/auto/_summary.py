@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from annealax.auto._answer import Sample
+from annealax.auto._pareto import tail_factor
 
 _MAX_ROWS = 12
 _WIDTH = 79
@@ -31,7 +32,10 @@ def summarise(sample: Sample) -> str:
 
 
 def _tail(k: float) -> str:
-    return "" if math.isnan(k) else f"; tail of the weights: Pareto k {k:.2f}"
+    if math.isnan(k):
+        return ""
+    widened = " (error bar widened for it)" if tail_factor(k) > 1 else ""
+    return f"; tail of the weights: Pareto k {k:.2f}{widened}"
 
 
 def _doubts(sample: Sample) -> Iterator[str]:
