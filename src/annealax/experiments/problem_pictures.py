@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import ArrayLike
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from annealax.experiments._style import BLUE, INK
 from annealax.targets import VAE, LogGaussianCox
@@ -161,3 +162,4 @@ def _intervals(axis: Axes, name: str, values: np.ndarray, weights: np.ndarray) -
     axis.axhline(0, color="#8a909c", lw=0.6)
     axis.set(title=f"{name}: medians, 50 % and 95 % intervals", xlabel="index")
     axis.set_xlim(0.4, len(table) + 0.6)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
