@@ -212,7 +212,8 @@ def long_smc(target, evaluations):
         conditional_ess=0.9,
     )
     plan = first_plan(pilot, placement, 2000)
-    plan = plan.respaced(0.5 * pilot.work_variance, 4 * (len(pilot.betas) - 1))
+    count = plan.num_transitions  # of equal work already
+    plan = plan.respaced(np.ones(count), 4 * count)
     sampler = plan.sampler(density)
     values, spent = [], 0
     while spent < evaluations or len(values) < 4:
