@@ -1,5 +1,6 @@
 """What all tests share: helpers by a name of their own, and compiled programs."""
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -11,6 +12,10 @@ import jax
 import jaxtyping
 import pytest
 
+# As many workers as cores: no need for threads within one.
+os.environ["XLA_FLAGS"] = " ".join(
+    [os.environ.get("XLA_FLAGS", ""), "--xla_cpu_multi_thread_eigen=false"]
+).strip()
 _CACHE, _SHORTEST = "JAX_COMPILATION_CACHE_DIR", "0.3"
 
 for name in ("_problems", "_exact", "_chromium", "_run_folder"):
@@ -32,6 +37,14 @@ def pytest_configure(config):
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", float(_SHORTEST))
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_programs():
+    """What a file compiled is of no use to the next: gigabytes, by the end."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture

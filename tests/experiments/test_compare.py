@@ -14,7 +14,6 @@ from annealax.experiments import compare
 from annealax.experiments._attempt import pool
 from annealax.experiments.cli import _assignments_of, app
 from annealax.experiments.problems import EXPERIMENTS
-from annealax.experiments.run import METHODS
 
 TINY = {
     "dim": 2,
@@ -31,14 +30,14 @@ def invoke(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-@pytest.mark.parametrize("name", [*METHODS, "hmc", "nuts"])
+# AIS and simple AFT count as SMC and AFT do, NUTS as HMC.
+@pytest.mark.parametrize("name", ["craft", "aft", "snf", "vi", "smc", "hmc"])
 def test_every_method_keeps_to_its_evaluations(name):
     """Counted by the method itself; SMC's ten passes and a last pass round it."""
     budget = Budget(2e5, "evaluations")
     (row,) = compare.compare(SETTINGS, [name], budget, num_repeats=1, seed=0)
     (attempt,) = row.attempts
-    low, high = (0.5, 2.0) if name == "nuts" else (0.85, 1.1)
-    assert low * budget.amount < attempt.evaluations < high * budget.amount
+    assert 0.85 * budget.amount < attempt.evaluations < 1.1 * budget.amount
     if name in compare.DIRECT:
         assert attempt.log_normalizer is None
         assert attempt.rhat < 1.05

@@ -52,6 +52,7 @@ def test_a_killed_process_leaves_no_lock(tmp_path, holder):
     holder.wait()
     with alone_in(tmp_path):
         assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
+    assert not (tmp_path / ".lock").exists()
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path):

@@ -5,6 +5,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from annealax._errors import InvalidInputError
 from annealax._signals import Signals
@@ -53,6 +54,26 @@ def alone_in(folder: Path) -> Iterator[None]:
     if fcntl is None:
         yield
         return
+    with _open(folder) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                raise _taken(folder, file.read()) from None
+            # A file system without locks: go on without.
+        if not _is_there(folder, file):  # whoever had it has just gone, and the file
+            raise _taken(folder, "")
+        with contextlib.suppress(OSError):  # a full disk is no reason to stop here
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+        try:
+            yield
+        finally:
+            (folder / _LOCK).unlink(missing_ok=True)
+
+
+def _open(folder: Path) -> TextIO:
     try:
         file = (folder / _LOCK).open("a+")
     except OSError as error:
@@ -60,20 +81,20 @@ def alone_in(folder: Path) -> Iterator[None]:
             f"cannot write in {folder}: {error.strerror}; make it writable, or choose "
             "another folder with --out."
         ) from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in _TAKEN:
-                file.seek(0)
-                number = file.read().strip()
-                raise InvalidInputError(
-                    f"process {number or 'unknown'} is at work in {folder}; wait for "
-                    "it to end, or choose another folder with --out."
-                ) from None
-            # A file system without locks: go on without.
-        with contextlib.suppress(OSError):  # a full disk is no reason to stop here
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
-        yield
+    file.seek(0)
+    return file
+
+
+def _is_there(folder: Path, file: TextIO) -> bool:
+    """Whether the file is the one that others would find."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), (folder / _LOCK).stat())
+    except FileNotFoundError:
+        return False
+
+
+def _taken(folder: Path, number: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"process {number.strip() or 'unknown'} is at work in {folder}; wait for it to "
+        "end, or choose another folder with --out."
+    )
