@@ -100,6 +100,35 @@ def to_arviz(
     return _inference_data(arviz, variables, weights, chosen, scalars, found)
 
 
+def chains_to_arviz(
+    configurations: ArrayLike | None,
+    statistics: Mapping[str, ArrayLike],
+    attributes: Mapping[str, Any] | None = None,
+) -> Any:
+    """Chains of particle MCMC for ArviZ.
+
+    Args:
+        configurations: Draws, (chains, iterations, ...); they become the posterior, as
+            the variable `x`. None leaves that group out.
+        statistics: What else is known of every iteration: the group `sample_stats`.
+        attributes: More facts, kept as attributes.
+
+    Returns:
+        An `arviz.InferenceData`.
+
+    Raises:
+        MissingExtraError: If ArviZ is not installed.
+    """
+    arviz = import_arviz()
+    posterior = None if configurations is None else {"x": np.asarray(configurations)}
+    with _without_announcements():
+        return arviz.from_dict(
+            posterior=posterior,
+            sample_stats={name: np.asarray(each) for name, each in statistics.items()},
+            attrs=dict(attributes or {}),
+        )
+
+
 def to_netcdf(path: str | os.PathLike, data: Any) -> None:
     """Write an `InferenceData` to a netCDF file, whole or not at all.
 

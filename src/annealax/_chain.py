@@ -1,10 +1,11 @@
 """Chains of particle MCMC: expectations, error bars, and advice."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from annealax._arviz import chains_to_arviz
 from annealax._autocorrelation import integrated_autocorrelation_time
 
 
@@ -32,6 +33,24 @@ class Chain(NamedTuple):
     def acceptance_rate(self) -> float:
         """Fraction of proposals accepted, the first of each chain left out."""
         return float(self.accepted[:, 1:].mean()) if self.accepted.shape[1] > 1 else 1.0
+
+    def to_arviz(self, attributes: Mapping[str, Any] | None = None) -> Any:
+        """The chains as `arviz.InferenceData`; needs the extra `annealax[arviz]`.
+
+        Configurations, which are unweighted draws, are its posterior. Observables are
+        expectations in whole populations, which vary less than draws do: they are in
+        `sample_stats`, with log Z and acceptance.
+
+        Args:
+            attributes: Facts to keep with it, by name.
+        """
+        statistics = {
+            "accepted": self.accepted,
+            "log_normalizer": self.log_normalizer,
+            "proposed_log_normalizer": self.proposed_log_normalizer,
+            **self.observables,
+        }
+        return chains_to_arviz(self.configurations, statistics, attributes)
 
     @property
     def mean(self) -> dict[str, np.ndarray]:

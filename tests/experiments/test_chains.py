@@ -8,6 +8,7 @@ import pytest
 import tests_exact
 from typer.testing import CliRunner
 
+from annealax._arviz import import_arviz
 from annealax.experiments.cli import app
 
 TINY = {
@@ -74,6 +75,19 @@ def test_what_it_prints_and_leaves(chain, finished):
         assert (finished / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert arrays["configurations"].shape == (1, 250, 2, 2)
     assert arrays["trace_two_point_function"].shape == (1, 250, 2, 2)
+
+
+def test_arviz_reads_the_chains(chain, finished):
+    data = import_arviz().from_netcdf(finished / "pimh.nc")
+    with np.load(finished / "pimh.npz", allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(data.posterior["x"], arrays["configurations"])
+        np.testing.assert_array_equal(data.sample_stats["accepted"], arrays["accepted"])
+        traces = {name: each for name, each in arrays.items() if "trace_" in name}
+    assert traces
+    for name, trace in traces.items():
+        found = data.sample_stats[name.removeprefix("trace_")]
+        np.testing.assert_array_equal(found, trace)
+    assert list(data.posterior) == ["x"]  # expectations are not draws
 
 
 def test_the_same_seed_gives_the_same_chain(finished, chain):

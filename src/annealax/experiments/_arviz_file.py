@@ -1,16 +1,17 @@
-"""The ArviZ file of a run, `result.nc`, where ArviZ is installed."""
+"""The ArviZ files of a run, `result.nc` and `pimh.nc`, where ArviZ is installed."""
 
 from typing import Any
 
 import jax
 
 from annealax import _arviz
+from annealax._chain import Chain
 from annealax._errors import InvalidInputError
 from annealax.experiments._folder import RunFolder
 from annealax.experiments.run import Outcome
 from annealax.targets._posterior import AbstractPosterior
 
-NAME = "result.nc"
+NAME, CHAIN_NAME = "result.nc", "pimh.nc"
 
 
 def write_arviz(folder: RunFolder, outcome: Outcome) -> list[str]:
@@ -40,11 +41,24 @@ def write_arviz(folder: RunFolder, outcome: Outcome) -> list[str]:
             "seed": outcome.seed,
         },
     )
+    return _write(folder, NAME, data)
+
+
+def write_chain_arviz(folder: RunFolder, chain: Chain, name: str) -> list[str]:
+    """Write chains of particle MCMC for ArviZ, if it is installed."""
     try:
-        _arviz.to_netcdf(folder.path / NAME, data)
+        data = chain.to_arviz({"name": name, "method": "pimh"})
+    except _arviz.MissingExtraError:
+        return []
+    return _write(folder, CHAIN_NAME, data)
+
+
+def _write(folder: RunFolder, name: str, data: Any) -> list[str]:
+    try:
+        _arviz.to_netcdf(folder.path / name, data)
     except OSError as error:
         raise InvalidInputError(
-            f"cannot write {folder.path / NAME}: {error}; free some space or choose "
+            f"cannot write {folder.path / name}: {error}; free some space or choose "
             "another folder with --out."
         ) from error
-    return [NAME]
+    return [name]

@@ -14,7 +14,7 @@ from annealax._checkpoint import Checkpoint
 from annealax._serialise import FileError
 from annealax._snapshot import Callback
 from annealax.experiments import chains, page_command, pictures, report
-from annealax.experiments._arviz_file import write_arviz
+from annealax.experiments._arviz_file import write_arviz, write_chain_arviz
 from annealax.experiments._environment import environment
 from annealax.experiments._folder import (
     CHECKPOINTS,
@@ -136,6 +136,7 @@ def _run_chains(
             checkpoint=_chain_store(folder, plan),
         )
         names = chains.write(folder, done)
+        names += write_chain_arviz(folder, done.chain, finished.name)
         names += pictures.draw_figures(folder, chains.figures(done))
         names += page_command.write_page(folder)
 
