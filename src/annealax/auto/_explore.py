@@ -48,7 +48,7 @@ class Modes(NamedTuple):
     def num_unseen(self) -> float:
         """How many more there probably are (Chao, 1984).
 
-        As many modes were hit once and twice, so many were probably never hit.
+        The more of them were hit only once, and the fewer twice, the more were missed.
         """
         once, twice = (int(np.sum(self.hits == count)) for count in (1, 2))
         return 0.5 * once * (once - 1) / (twice + 1)
