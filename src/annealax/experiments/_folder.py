@@ -166,6 +166,14 @@ def write_outcome(folder: RunFolder, outcome: Outcome) -> Path:
     return folder.write_arrays("result.npz", arrays)
 
 
+def read_command(path: Path) -> str:
+    """The command that made a folder; "run" if its settings do not say."""
+    try:
+        return str(json.loads((path / _SETTINGS).read_text()).get("command", "run"))
+    except (OSError, ValueError, AttributeError):  # `read_settings` says what is wrong
+        return "run"
+
+
 class Recorded(NamedTuple):
     """What `settings.json` says.
 

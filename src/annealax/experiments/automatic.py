@@ -26,7 +26,7 @@ from annealax.loggers import JSONLines
 from annealax.targets import AbstractTarget
 
 _SETTINGS = "settings.json"
-_COMMAND = "sample"
+COMMAND = "sample"
 
 
 def find_density(reference: str) -> Callable[[Any], Any]:
@@ -135,8 +135,8 @@ def start(plan: Automatic, folder: RunFolder, output: Output) -> None:
     folder.write_json(
         _SETTINGS,
         {
-            "command": _COMMAND,
-            "method": _COMMAND,
+            "command": COMMAND,
+            "method": COMMAND,
             **asked,
             "settings": {
                 key: _plain(asked[key])
@@ -148,14 +148,6 @@ def start(plan: Automatic, folder: RunFolder, output: Output) -> None:
         },
     )
     _run(plan, folder, output)
-
-
-def is_automatic(path: Path) -> bool:
-    """Whether a folder holds an automatic run."""
-    try:
-        return json.loads((path / _SETTINGS).read_text()).get("command") == _COMMAND
-    except (OSError, ValueError, AttributeError):
-        return False
 
 
 def go_on(path: Path, output: Output) -> None:
@@ -176,7 +168,7 @@ def go_on(path: Path, output: Output) -> None:
 
 def _run(plan: Automatic, folder: RunFolder, output: Output) -> None:
     density = plan.density()
-    with working(output, folder, _COMMAND) as signals:
+    with working(output, folder, COMMAND) as signals:
 
         def stop_if_asked(*_: object) -> None:
             signals.stop_if_asked("what was finished is saved")
@@ -311,7 +303,7 @@ def arrays_of(result: Sample) -> Mapping[str, Any]:
 
 def _answer(plan: Automatic, result: Sample) -> dict[str, Any]:
     return {
-        "command": _COMMAND,
+        "command": COMMAND,
         "name": plan.name,
         "seed": plan.seed,
         "log_normalizer": json_number(result.log_normalizer),

@@ -16,8 +16,8 @@ from annealax.experiments import compare_report, page_command, pictures
 from annealax.experiments._folder import (
     CHECKPOINTS,
     METRICS,
-    Recorded,
     RunFolder,
+    read_settings,
 )
 from annealax.experiments._output import Output
 from annealax.experiments._settings import Settings
@@ -25,7 +25,7 @@ from annealax.experiments._working import working
 from annealax.experiments.compare import Comparison, compare, find_methods
 from annealax.loggers import JSONLines
 
-_COMMAND = "compare"
+COMMAND = "compare"
 
 
 class ComparisonPlan(NamedTuple):
@@ -52,19 +52,15 @@ def recorded_options(plan: ComparisonPlan) -> dict[str, Any]:
     """What `settings.json` holds beyond what it says of every run."""
     amount, unit = plan.budget.amount, plan.budget.unit
     return {
-        "command": _COMMAND,
+        "command": COMMAND,
         "budget": {"amount": amount, "unit": unit},
         "num_repeats": plan.num_repeats,
     }
 
 
-def is_comparison(recorded: Recorded) -> bool:
-    """Whether a folder holds a comparison."""
-    return recorded.content.get("command") == _COMMAND
-
-
-def continue_comparison(path: Path, recorded: Recorded, output: Output) -> None:
+def continue_comparison(path: Path, output: Output) -> None:
     """Go on with a comparison that was interrupted."""
+    recorded = read_settings(path)
     try:
         budget = Budget(**recorded.content["budget"])
         num_repeats = int(recorded.content["num_repeats"])
@@ -81,7 +77,7 @@ def continue_comparison(path: Path, recorded: Recorded, output: Output) -> None:
 
 def run_comparison(plan: ComparisonPlan, folder: RunFolder, output: Output) -> None:
     """Compare, from the repeats that are there, and leave the files."""
-    with working(output, folder, _COMMAND) as signals:
+    with working(output, folder, COMMAND) as signals:
 
         def stop_if_asked(_: Progress) -> None:
             signals.stop_if_asked("finished repeats are kept")
@@ -122,7 +118,7 @@ def run_comparison(plan: ComparisonPlan, folder: RunFolder, output: Output) -> N
         show,
         lambda: {
             **compare_report.as_json(outcome),
-            "command": _COMMAND,
+            "command": COMMAND,
             "folder": str(folder.path),
             "files": names,
         },

@@ -2,12 +2,18 @@
 
 from pathlib import Path
 
-from annealax.experiments import automatic, vae_command
-from annealax.experiments._folder import RunFolder, read_settings
+from annealax.experiments import automatic, comparing, vae_command
+from annealax.experiments._folder import RunFolder, read_command, read_settings
 from annealax.experiments._output import Output
-from annealax.experiments.comparing import continue_comparison, is_comparison
 from annealax.experiments.run import prepare
 from annealax.experiments.running import continue_chains, run_job, unfinished
+
+_OTHERS = {
+    automatic.COMMAND: automatic.go_on,
+    comparing.COMMAND: comparing.continue_comparison,
+    vae_command.COMMAND: vae_command.continue_training,
+}
+"""How to go on with what other commands than `run` left."""
 
 
 def resume(path: Path, output: Output) -> None:
@@ -16,16 +22,10 @@ def resume(path: Path, output: Output) -> None:
     Raises:
         FileError: If there is no run in the folder, or its files are damaged.
     """
-    if automatic.is_automatic(path):
-        automatic.go_on(path, output)
-        return
-    if vae_command.is_training(path):
-        vae_command.continue_training(path, output)
+    if (go_on := _OTHERS.get(read_command(path))) is not None:
+        go_on(path, output)
         return
     recorded = read_settings(path)
-    if is_comparison(recorded):
-        continue_comparison(path, recorded, output)
-        return
     command = unfinished(path)
     if command == "run":
         job = prepare(

@@ -37,7 +37,7 @@ from annealax.experiments._working import working
 from annealax.experiments.problem_pictures import show_image
 from annealax.loggers import JSONLines
 
-_COMMAND = "train-vae"
+COMMAND = "train-vae"
 _SHOWN = 8
 
 
@@ -105,22 +105,14 @@ def train_vae(
     write_settings(
         folder,
         name="vae-decoder",
-        method=_COMMAND,
+        method=COMMAND,
         seed=settings.pop("seed"),
         overrides={},
         checkpoint_seconds=settings.pop("checkpoint_seconds"),
         values=settings,
-        command=_COMMAND,
+        command=COMMAND,
     )
     _run(plan, images, folder, Output(quiet=quiet, as_json=as_json))
-
-
-def is_training(path: Path) -> bool:
-    """Whether a folder holds the training of a decoder."""
-    try:
-        return json.loads((path / "settings.json").read_text())["command"] == _COMMAND
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def continue_training(path: Path, output: Output) -> None:
@@ -139,7 +131,7 @@ def _run(
     plan: TrainingPlan, images: vae.Images, folder: RunFolder, output: Output
 ) -> None:
     key_train, key_test = jr.split(jr.key(plan.seed))
-    with working(output, folder, _COMMAND) as signals:
+    with working(output, folder, COMMAND) as signals:
         output.say(
             f"{len(images.train)} images to train on, {len(images.test)} to test"
         )
@@ -188,7 +180,7 @@ def _run(
     output.finish(
         show,
         lambda: {
-            "command": _COMMAND,
+            "command": COMMAND,
             "folder": str(folder.path),
             "files": names,
             **summary,
