@@ -30,7 +30,7 @@ def vae_page(path: Path) -> Html:
     counts = [int(number(file, content, f"num_{k}_images")) for k in ("train", "test")]
     history = np.asarray(read_arrays(path / "result.npz")["elbo"], np.float64)
     rows = [
-        ["bound on the log probability of a test image (nats)", bound],
+        ["ELBO of a test image (nats)", bound],
         ["training steps", str(len(history))],
         ["images to train on", str(counts[0])],
         ["images to test on", str(counts[1])],
