@@ -2,6 +2,7 @@
 
     annealax run lgcp --set grid=40 --out runs/lgcp40
     python benchmarks/passes.py runs/lgcp40 --smc 10,30,100 --passes 10 --out t.json
+    python benchmarks/passes.py runs/lgcp40 --smc "" --hmc 10 --out t10.json
 
 Rows that the output file already has are not computed again.
 """
@@ -53,6 +54,7 @@ def main():
     parser.add_argument("--smc", default="10,30,100", help="numbers of transitions")
     parser.add_argument("--passes", type=int, default=10)
     parser.add_argument("--particles", type=int, help="if not as many as in training")
+    parser.add_argument("--hmc", type=int, help="HMC steps, if not as in training")
     parser.add_argument("--out", type=Path, default=Path("passes.json"))
     arguments = parser.parse_args()
     done = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
@@ -60,6 +62,8 @@ def main():
     method, settings = METHODS[run.method], run.settings
     if arguments.particles is not None:
         settings = dataclasses.replace(settings, num_particles=arguments.particles)
+    if arguments.hmc is not None:
+        settings = dataclasses.replace(settings, num_hmc_steps=arguments.hmc)
     label = f"{method.label}, {settings.num_transitions}"
     jobs = {label: lambda: (method.sampler(settings), run.flows)}
     for text in filter(None, arguments.smc.split(",")):

@@ -19,12 +19,14 @@ from annealax.experiments.problems.bimodal import Bimodal
 from annealax.experiments.run import Outcome
 
 
-def evaluation(label, errors, *, seconds=1.0, stderr=0.1, truth=0.0):
+def evaluation(label, errors, *, seconds=1.0, stderr=0.1, truth=0.0, work=(2, 2)):
     """Passes that missed by `errors`, with everything else made up."""
-    settings = Bimodal(num_particles=4, num_transitions=2)
+    count = len(work)
+    settings = Bimodal(num_particles=4, num_transitions=count, ladder_power=1.0)
     errors = np.asarray(errors)
     particles = ax.Particles.uniform(jnp.zeros((4, 2)), jnp.zeros(4))
-    steps = ax.StepInfo(*(jnp.ones(2) for _ in ax.StepInfo._fields))
+    steps = ax.StepInfo(*(jnp.ones(count) for _ in ax.StepInfo._fields))
+    steps = steps._replace(free_energy=jnp.asarray(work, float) - steps.log_ratio)
     return Evaluation(
         label=label,
         sampler=settings.sampler(),
@@ -49,6 +51,20 @@ def text(result):
 
 
 SMALL, LARGE = 0.01 * np.tile([1, -1], 5), 0.2 * np.tile([1, -1], 5)
+
+
+def test_a_ladder_is_proposed_where_one_transition_is_hard():
+    hard = outcome(evaluation("CRAFT", SMALL, work=(0.25, 0.25, 0.25, 4.0)))
+    lines = [line for line in report.remarks(hard) if "ladder" in line]
+    assert len(lines) == 1
+    assert "from 0.75 to 1 loses 4.0 nats, the median one 0.2" in lines[0]
+    betas = [float(beta) for beta in lines[0].split("ladder=")[1].split(",")]
+    # Roots of the work: 1/2, 1/2, 1/2 and 2, to be cut into four times 7/8.
+    np.testing.assert_allclose(betas, [0, 0.4375, 0.78125, 0.890625, 1], atol=0.01)
+    even = outcome(evaluation("CRAFT", SMALL, work=(2.0, 3.0, 4.0, 2.0)))
+    assert not [line for line in report.remarks(even) if "ladder" in line]
+    easy = outcome(evaluation("CRAFT", SMALL, work=(0.01, 0.01, 0.01, 0.9)))
+    assert not [line for line in report.remarks(easy) if "ladder" in line]
 
 
 def test_the_verdict_follows_the_errors():

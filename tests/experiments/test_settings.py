@@ -69,7 +69,13 @@ def test_many_well_is_that_of_the_paper():
 
 
 def test_cox_process_is_that_of_the_paper():
-    settings = EXPERIMENTS["lgcp"]()
+    settings = EXPERIMENTS["lgcp"](
+        gradient="plain",
+        num_train_steps=200,
+        learning_rate=0.05,
+        final_learning_rate=0.01,
+        learning_rate_schedule="drop",
+    )  # as its docstring says; by default it trains in another way
     assert settings.target().shape == (1024,)
     assert settings.num_transitions == 10
     assert (settings.num_hmc_steps, settings.num_leapfrog) == (1, 10)
@@ -126,6 +132,7 @@ def test_ladder_kernel_and_start_follow_the_settings():
         ("constant", [0.1, 0.1, 0.1]),
         ("drop", [0.1, 0.01, 0.01]),
         ("cosine", [0.1, 0.055, 0.01]),
+        ("exponential", [0.1, 0.0316, 0.01]),
     ],
 )
 def test_learning_rate_schedule(schedule, rates):

@@ -73,12 +73,7 @@ class Plan:
             work: Nats lost at each transition.
             num_transitions: How many there shall be.
         """
-        length = lengths(work)
-        total = np.concatenate([[0.0], np.cumsum(length)])
-        even = np.linspace(0, total[-1], num_transitions + 1)
-        betas = np.interp(even, total, self.betas)
-        betas[0], betas[-1] = 0.0, 1.0
-        betas = _rising(betas)
+        betas = even_betas(self.betas, work, num_transitions)
         at, ends = betas[1:], self.betas[1:]
         log_steps = np.interp(at, ends, np.log(self.step_sizes))
         log_scales = np.log(self.scales)
@@ -122,6 +117,21 @@ def first_plan(
     )
     work = 0.5 * np.asarray(pilot.work_variance)
     return plan.respaced(work, transitions_for(work)).capped()
+
+
+def even_betas(betas: np.ndarray, work: np.ndarray, num_transitions: int) -> np.ndarray:
+    """Temperatures between which transitions are equally hard.
+
+    Args:
+        betas: Temperatures at which the work was measured.
+        work: Nats lost at each transition.
+        num_transitions: How many there shall be.
+    """
+    total = np.concatenate([[0.0], np.cumsum(lengths(work))])
+    even = np.linspace(0, total[-1], num_transitions + 1)
+    spaced = np.interp(even, total, np.asarray(betas, np.float64))
+    spaced[0], spaced[-1] = 0.0, 1.0
+    return _rising(spaced)
 
 
 def lengths(work: np.ndarray) -> np.ndarray:

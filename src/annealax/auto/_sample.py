@@ -43,7 +43,7 @@ from annealax.auto._start import Choice, Search, positions
 
 _TUNING_PASSES = 4
 _MIN_REPLICATES, _MAX_REPLICATES = 4, 256
-_GOOD_ENOUGH = 0.05
+_GOOD_ENOUGH, _PRECISE = 0.05, 0.02
 _MANY_DIMENSIONS = 500
 
 
@@ -238,9 +238,14 @@ class _Job:
             return self.num_replicates
         spent = sum(stage.evaluations for stage in self.stages)
         if self.budget is None:
-            # The answer gets at least twice what the search for its sampler took.
-            usual = 8 if self.space.size > _MANY_DIMENSIONS else 16
-            return int(np.clip(2 * spent / errors.evaluations, usual, 4 * usual))
+            # The answer gets at least twice what the search for its sampler took. In
+            # many dimensions, where evaluations are dear, not more than it needs.
+            many = self.space.size > _MANY_DIMENSIONS
+            usual = 8 if many else 16
+            count = 2 * spent / errors.evaluations
+            if many:
+                count = min(count, (errors.stderr / _PRECISE) ** 2)
+            return int(np.clip(count, usual, 4 * usual))
         left, each = self.budget.amount - spent, float(errors.evaluations)
         if self.budget.unit == "seconds":
             left = self.budget.amount - (time.perf_counter() - self.began)

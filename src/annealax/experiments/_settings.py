@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 
 from annealax import flows, kernels
 from annealax._errors import InvalidInputError
+from annealax._objectives import Estimator
 from annealax._path import GeometricPath
 from annealax._resampling import AbstractResampler, ESSResampling
 from annealax._sampler import Sampler
@@ -33,7 +34,7 @@ from annealax.trainers import CRAFT, AbstractTrainer
 _MANY = 10**7
 
 Scheme = Literal["systematic", "stratified", "residual", "multinomial"]
-Schedule = Literal["constant", "drop", "cosine"]
+Schedule = Literal["constant", "drop", "cosine", "exponential"]
 FlowFamily = Literal[
     "diagonal_affine",
     "affine_autoregressive",
@@ -108,14 +109,12 @@ class Settings(ABC):
     ] = 1e-3
     learning_rate_schedule: Annotated[
         Schedule,
-        Doc("from one to the other: not at all, at half time, or smoothly"),
+        Doc("from one to the other: not at all, at half time, or in two smooth ways"),
     ] = "cosine"
     clip_norm: Annotated[
         float, Doc("clip each flow's gradient to this norm; 0 for never", at_least=0)
     ] = 0.0
-    gradient: Annotated[
-        Literal["plain", "path"], Doc("estimator of the loss's gradient")
-    ] = "plain"
+    gradient: Annotated[Estimator, Doc("estimator of the loss's gradient")] = "plain"
 
     num_repeats: Annotated[
         int, Doc("independent passes behind the spread", at_least=1, at_most=_MANY)
@@ -230,6 +229,7 @@ class Settings(ABC):
                 first, {count // 2: last / first}
             ),
             "cosine": lambda: optax.cosine_decay_schedule(first, count, last / first),
+            "exponential": lambda: optax.exponential_decay(first, count, last / first),
         }
         adam = optax.adam(schedules[self.learning_rate_schedule]())
         if self.clip_norm == 0:

@@ -3,9 +3,11 @@
 import math
 from collections.abc import Iterator
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from annealax.auto._plan import even_betas, work_of
 from annealax.experiments._numbers import count_text, duration_text
 from annealax.experiments._style import new_table
 from annealax.experiments.evaluate import Evaluation
@@ -81,6 +83,22 @@ def remarks(outcome: Outcome) -> Iterator[str]:
         )
     if len(outcome.evaluations) > 1:
         yield from _verdict(outcome.main, outcome.evaluations[-1], outcome.truth)
+    yield from _ladder_advice(outcome.main)
+
+
+def _ladder_advice(row: Evaluation) -> Iterator[str]:
+    """A better ladder, if one transition loses far more than the others."""
+    work = work_of(row.result)
+    worst, typical = int(np.argmax(work)), float(np.median(work))
+    if work[worst] < max(1.0, 3 * typical):
+        return
+    betas = np.asarray(row.sampler.path.betas)
+    even = even_betas(betas, work, len(work))
+    yield (
+        f"The transition from {betas[worst]:.3g} to {betas[worst + 1]:.3g} loses "
+        f"{work[worst]:.1f} nats, the median one {typical:.1f}. This ladder is more "
+        f"even: --set ladder={','.join(f'{beta:.3g}' for beta in even)}"
+    )
 
 
 def _verdict(ours: Evaluation, smc: Evaluation, truth: float | None) -> Iterator[str]:
