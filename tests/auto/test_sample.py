@@ -11,6 +11,7 @@ import annealax as ax
 from annealax import InvalidInputError, SamplingError
 from annealax.auto._answer import ModeTable, pooled_stderr
 from annealax.auto._messages import doubts
+from annealax.auto._pooling import Pool
 
 
 def _log_density(p):
@@ -160,7 +161,18 @@ def test_doubts_are_put_in_words(model):
     shares = np.array([[1, 0]] * 9 + [[0.5, 0.5]])
     modes = ModeTable(np.zeros((2, 2)), shares, np.array([0.9, 0.1]))
     log_z = np.array([0.0] * 9 + [3.0])
-    found = doubts(log_z, np.full(10, 0.01), model.steps, 50.0, 0.9, modes, 300, 2.6)
+    weights = np.r_[np.full(50, 1.0), np.full(2950, 1e-30)]
+    pool = Pool(
+        vectors=np.zeros((3000, 2)),
+        log_weights=np.log(weights / weights.sum()),
+        roots=np.zeros(3000, int),
+        log_normalizers=log_z,
+        stderrs=np.full(10, 0.01),
+        steps=model.steps,
+        pareto_k=0.9,
+    )
+    np.testing.assert_allclose(pool.ess, 50)
+    found = doubts(pool, modes, 2.6)
     text = " ".join(found)
     for word in ("disagree", "heavy tail", "effective sample size", "fewer than half"):
         assert word in text

@@ -4,39 +4,26 @@ import numpy as np
 
 from annealax._result import StepInfo
 from annealax.auto._answer import ModeTable, pooled_stderr
+from annealax.auto._pooling import Pool
 
 _MIN_ESS = 200
 _MIN_ACCEPTANCE = 0.4
 _MODE_SHARE = 0.01
 
 
-def doubts(
-    log_normalizers: np.ndarray,
-    stderrs: np.ndarray,
-    steps: StepInfo,
-    ess: float,
-    pareto_k: float,
-    modes: ModeTable,
-    num_particles: int,
-    num_unseen: float,
-) -> tuple[str, ...]:
+def doubts(pool: Pool, modes: ModeTable, num_unseen: float) -> tuple[str, ...]:
     """All reasons to doubt an answer; none if there are none.
 
     Args:
-        log_normalizers: log Z of each replicate.
-        stderrs: Standard error of each.
-        steps: Diagnostics, replicates by transitions.
-        ess: Effective sample size of the pooled weights.
-        pareto_k: Shape of the tail of the contributions of initial draws.
+        pool: The replicates.
         modes: Peaks among the draws.
-        num_particles: Particles of a replicate.
         num_unseen: Modes that there probably are beyond those that the start is made
             of.
     """
     found = [
-        *_about_replicates(log_normalizers, stderrs, pareto_k),
-        *_about_weights(ess, pareto_k),
-        *_about_steps(steps, num_particles),
+        *_about_replicates(pool.log_normalizers, pool.stderrs, pool.pareto_k),
+        *_about_weights(pool.ess, pool.pareto_k),
+        *_about_steps(pool.steps, pool.num_particles),
         *_about_modes(modes),
         *_about_start(num_unseen),
     ]

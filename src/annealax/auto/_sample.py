@@ -27,7 +27,7 @@ from annealax._budget import Budget, as_budget
 from annealax._checkpoint import Checkpoint, as_checkpoint
 from annealax._errors import InvalidInputError
 from annealax._fingerprint import fingerprint
-from annealax._result import Result, StepInfo
+from annealax._result import Result
 from annealax._sampler import Sampler
 from annealax._snapshot import Callback, as_callbacks, call_all
 from annealax.auto._answer import ReplicateSnapshot, Sample, Stage, log_mean
@@ -36,10 +36,10 @@ from annealax.auto._flow_choice import FAMILIES, choose_flows, families_for
 from annealax.auto._kept import Kept
 from annealax.auto._messages import doubts
 from annealax.auto._modes import find_modes
-from annealax.auto._pareto import pareto_shape
 from annealax.auto._plan import Plan, first_plan, work_of
+from annealax.auto._pooling import pool_replicates
 from annealax.auto._space import FreeDensity, Space, Support
-from annealax.auto._start import Choice, Search, positions
+from annealax.auto._start import Choice, Search
 
 _TUNING_PASSES = 4
 _MIN_REPLICATES, _MAX_REPLICATES = 4, 256
@@ -317,35 +317,20 @@ class _Job:
         """Pool the replicates, and look for reasons to doubt them."""
         began = time.perf_counter()
         before = ascents.num_evaluations
-        log_normalizers = np.asarray([r.log_normalizer for r in results], np.float64)
-        stderrs = np.asarray([r.log_normalizer_stderr for r in results], np.float64)
-        steps = jax.tree.map(lambda *each: np.stack(each), *[r.steps for r in results])
-        vectors = np.concatenate(
-            [positions(plan.placement, np.asarray(r.x)) for r in results]
-        )
-        log_weights = np.concatenate(
-            [
-                np.asarray(r.log_weights, np.float64) + value
-                for r, value in zip(results, log_normalizers, strict=True)
-            ]
-        )
-        log_weights -= log_mean(log_weights) + np.log(len(log_weights))
-        weights = np.exp(log_weights)
-        modes = find_modes(key, ascents, vectors, weights, len(results))
-        k = pareto_shape(_root_contributions(results, log_normalizers))
-        ess = float(1 / np.sum(weights**2))
+        pool = pool_replicates(results, plan.placement)
+        modes = find_modes(key, ascents, pool.vectors, pool.weights, len(results))
         self._record("modes", ascents.num_evaluations - before, began)
         return Sample(
-            vectors=jnp.asarray(vectors, jnp.result_type(float)),
-            log_weights=jnp.asarray(log_weights, jnp.result_type(float)),
-            roots=np.concatenate([np.asarray(r.particles.roots) for r in results]),
-            replicate_log_normalizers=log_normalizers,
-            replicate_stderrs=stderrs,
-            steps=StepInfo(*steps),
+            vectors=jnp.asarray(pool.vectors, jnp.result_type(float)),
+            log_weights=jnp.asarray(pool.log_weights, jnp.result_type(float)),
+            roots=pool.roots,
+            replicate_log_normalizers=pool.log_normalizers,
+            replicate_stderrs=pool.stderrs,
+            steps=pool.steps,
             betas=plan.betas,
             step_sizes=plan.step_sizes,
             num_leapfrog=plan.num_leapfrog,
-            pareto_k=k,
+            pareto_k=pool.pareto_k,
             modes=modes,
             choices={
                 "start": choice.start.name,
@@ -354,16 +339,7 @@ class _Job:
             },
             stages=tuple(self.stages),
             space=self.space,
-            messages=doubts(
-                log_normalizers,
-                stderrs,
-                steps,
-                ess,
-                k,
-                modes,
-                plan.num_particles,
-                choice.num_unseen,
-            ),
+            messages=doubts(pool, modes, choice.num_unseen),
         )
 
     def _record(self, name: str, evaluations: int, began: float) -> None:
@@ -383,23 +359,6 @@ class _Errors:
     stderr: float
     seconds: float
     evaluations: int
-
-
-def _root_contributions(
-    results: list[Result], log_normalizers: np.ndarray
-) -> np.ndarray:
-    """What each initial draw contributes to Z, through all its descendants."""
-    scale = np.exp(log_normalizers - log_normalizers.max())
-    parts = []
-    for result, factor in zip(results, scale, strict=True):
-        count = result.particles.num_particles
-        by_root = np.bincount(
-            np.asarray(result.particles.roots),
-            np.asarray(result.weights, np.float64),
-            count,
-        )
-        parts.append(factor * by_root)
-    return np.concatenate(parts)
 
 
 def _acceptance(result: Result) -> np.ndarray:
