@@ -146,6 +146,8 @@ def _marginal(axis: Axes, name: str, values: np.ndarray, weights: np.ndarray) ->
         edges = np.geomspace(low, high, 36)
     else:
         edges = np.linspace(low, high, 36)
+        # Without those at the ends, whose labels would leave the figure.
+        axis.xaxis.set_major_locator(MaxNLocator(3, prune="both"))
     axis.hist(values, edges.tolist(), weights=weights, color=BLUE, alpha=0.6)
     axis.axvline(middle, color=INK, lw=1)
     axis.set(xlabel=f"{name} (median {middle:.3g})", yticks=[])
