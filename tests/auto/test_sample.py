@@ -9,9 +9,10 @@ import pytest
 
 import annealax as ax
 from annealax import InvalidInputError, SamplingError
-from annealax.auto._answer import ModeTable, pooled_stderr
+from annealax.auto._answer import ModeTable, Stage, pooled_stderr
 from annealax.auto._messages import doubts
 from annealax.auto._pooling import Pool
+from annealax.auto._sample import _Errors, _Job
 
 
 def _log_density(p):
@@ -176,3 +177,14 @@ def test_doubts_are_put_in_words(model):
     text = " ".join(found)
     for word in ("disagree", "heavy tail", "effective sample size", "fewer than half"):
         assert word in text
+
+
+@pytest.mark.parametrize(
+    ("size", "stderr", "count"),
+    [(600, 0.01, 8), (600, 0.08, 16), (600, 1.0, 32), (2, 0.01, 64)],
+)
+def test_many_dimensions_get_no_more_replicates_than_they_need(size, stderr, count):
+    job = _Job(lambda x: -jnp.sum(x**2), size, None, 0, None, "auto", None, None, None)
+    job.stages.append(Stage("start", 10_000, 1.0))
+    errors = _Errors(stderr=stderr, seconds=1.0, evaluations=100)
+    assert job._replicates(errors) == count
