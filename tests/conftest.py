@@ -20,7 +20,7 @@ _XLA_FLAGS = (
     "--xla_cpu_use_fusion_emitters=false",
 )
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_XLA_FLAGS])
-_CACHE, _SHORTEST = "JAX_COMPILATION_CACHE_DIR", "0.3"
+_CACHE, _SHORTEST = "JAX_COMPILATION_CACHE_DIR", "0.0"
 
 for name in ("_problems", "_exact", "_chromium", "_run_folder"):
     source = Path(__file__).parent / f"{name}.py"
