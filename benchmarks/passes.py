@@ -64,11 +64,13 @@ def main():
         settings = dataclasses.replace(settings, num_particles=arguments.particles)
     if arguments.hmc is not None:
         settings = dataclasses.replace(settings, num_hmc_steps=arguments.hmc)
-    label = f"{method.label}, {settings.num_transitions}"
+    # The name of a row says how it was made: rows of one file may differ in that.
+    how = f"{settings.num_particles} particles, {settings.num_hmc_steps} HMC steps"
+    label = f"{method.label}, {settings.num_transitions}, {how}"
     jobs = {label: lambda: (method.sampler(settings), run.flows)}
     for text in filter(None, arguments.smc.split(",")):
         count = int(text)
-        jobs[f"SMC, {count}"] = lambda count=count: (
+        jobs[f"SMC, {count}, {how}"] = lambda count=count: (
             settings.sampler(num_transitions=count),
             None,
         )

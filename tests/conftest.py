@@ -13,8 +13,8 @@ import jaxtyping
 import pytest
 
 # As many workers as cores: no need for threads within one. The older emitters compile
-# in 60 % of the time to programs that are as fast; most of the time of the tests is
-# compilation.
+# in 60 % of the time, to programs that may be slower (many well by 40 %); most of the
+# time of the tests is compilation.
 _XLA_FLAGS = (
     "--xla_cpu_multi_thread_eigen=false",
     "--xla_cpu_use_fusion_emitters=false",

@@ -30,14 +30,15 @@ def invoke(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-# AIS and simple AFT count as SMC and AFT do, NUTS as HMC.
-@pytest.mark.parametrize("name", ["craft", "aft", "snf", "vi", "smc", "hmc"])
+# AIS and simple AFT count as SMC and AFT do.
+@pytest.mark.parametrize("name", ["craft", "aft", "snf", "vi", "smc", "hmc", "nuts"])
 def test_every_method_keeps_to_its_evaluations(name):
     """Counted by the method itself; SMC's ten passes and a last pass round it."""
     budget = Budget(2e5, "evaluations")
     (row,) = compare.compare(SETTINGS, [name], budget, num_repeats=1, seed=0)
     (attempt,) = row.attempts
-    assert 0.85 * budget.amount < attempt.evaluations < 1.1 * budget.amount
+    low, high = (0.5, 2.0) if name == "nuts" else (0.85, 1.1)
+    assert low * budget.amount < attempt.evaluations < high * budget.amount
     if name in compare.DIRECT:
         assert attempt.log_normalizer is None
         assert attempt.rhat < 1.05

@@ -63,6 +63,8 @@ def test_a_ladder_is_proposed_where_one_transition_is_hard():
     np.testing.assert_allclose(betas, [0, 0.4375, 0.78125, 0.890625, 1], atol=0.01)
     even = outcome(evaluation("CRAFT", SMALL, work=(2.0, 3.0, 4.0, 2.0)))
     assert not [line for line in report.remarks(even) if "ladder" in line]
+    broken = outcome(evaluation("CRAFT", SMALL, work=(0.1, np.nan, 0.1, 0.1)))
+    assert not [line for line in report.remarks(broken) if "ladder" in line]
     easy = outcome(evaluation("CRAFT", SMALL, work=(0.01, 0.01, 0.01, 0.9)))
     assert not [line for line in report.remarks(easy) if "ladder" in line]
 

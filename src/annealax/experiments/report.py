@@ -90,14 +90,14 @@ def _ladder_advice(row: Evaluation) -> Iterator[str]:
     """A better ladder, if one transition loses far more than the others."""
     work = work_of(row.result)
     worst, typical = int(np.argmax(work)), float(np.median(work))
-    if work[worst] < max(1.0, 3 * typical):
+    if not work[worst] >= max(1.0, 3 * typical):  # nor if it is not a number
         return
     betas = np.asarray(row.sampler.path.betas)
     even = even_betas(betas, work, len(work))
     yield (
         f"The transition from {betas[worst]:.3g} to {betas[worst + 1]:.3g} loses "
         f"{work[worst]:.1f} nats, the median one {typical:.1f}. This ladder is more "
-        f"even: --set ladder={','.join(f'{beta:.3g}' for beta in even)}"
+        f"even: --set ladder={','.join(f'{beta:.4g}' for beta in even)}"
     )
 
 
