@@ -93,6 +93,7 @@ def automatic(target, seed):
     return result, {
         "log_z": result.log_normalizer,
         "stderr": result.log_normalizer_stderr,
+        "replicates": result.num_replicates,
         "seconds": total,
         "compiling": compiling,
         "evaluations": result.num_evaluations,

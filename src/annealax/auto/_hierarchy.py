@@ -65,7 +65,7 @@ def fit_hierarchy(x: np.ndarray, weights: np.ndarray) -> Hierarchy | None:
     done: list[int] = []
     for j in order:
         before = z[:, done]
-        row = _fit_coordinate(y[:, j], before, weights, count)
+        row = fit_coordinate(y[:, j], before, weights, count)
         location[j, done], slope[j, done] = row.location, row.slopes
         log_scales[j] = row.log_scale
         mean[j] += scale[j] * row.centre
@@ -98,7 +98,7 @@ class _Row(NamedTuple):
     log_scale: float
 
 
-def _fit_coordinate(
+def fit_coordinate(
     y: np.ndarray, before: np.ndarray, weights: np.ndarray, count: float
 ) -> _Row:
     """Fit a coordinate, given those before it."""

@@ -66,6 +66,11 @@ class Pilot:
     num_evaluations: int
 
     @property
+    def num_transitions(self) -> int:
+        """How many temperatures it took."""
+        return len(self.betas) - 1
+
+    @property
     def reached(self) -> bool:
         """Whether it got to the target within the allowed temperatures."""
         return bool(self.betas[-1] == 1)

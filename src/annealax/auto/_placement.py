@@ -16,6 +16,7 @@ from flowjax.distributions import Normal
 from jaxtyping import Array, ArrayLike, Float
 
 from annealax._path import GeometricPath, InitialDistribution, sanitise
+from annealax.auto._conditional import Conditional
 from annealax.auto._hierarchy import Hierarchy
 
 MAX_FULL_SIZE = 2000
@@ -89,11 +90,15 @@ class Placement(eqx.Module):
         return Placement(centre + outer @ mean, outer @ inner)
 
 
+Coordinates = Placement | Hierarchy | Conditional
+"""Maps from z to x in which passes may work."""
+
+
 class Placed(eqx.Module):
     """A density in the coordinates of a placement."""
 
     log_density: Callable[[Array], Array]
-    placement: Placement | Hierarchy
+    placement: Coordinates
 
     def __call__(self, z: Float[Array, " size"]) -> Float[Array, ""]:
         """Log density at the place of z, with the Jacobian."""
@@ -103,15 +108,18 @@ class Placed(eqx.Module):
 
 def placed_path(
     log_density: Callable[[Array], Array],
-    placement: Placement | Hierarchy,
+    placement: Coordinates,
     betas: ArrayLike,
 ) -> GeometricPath:
     """From a normal to the density, in the coordinates of the placement."""
     size = placement.size
-    initial = placement.initial if isinstance(placement, Placement) else None
-    if initial is None:
-        width = jnp.full(size, widening(size))
-        initial = Normal(jnp.zeros(size), width)
+    width = widening(size)
+    if isinstance(placement, Conditional):
+        initial = placement.initial(width)
+    elif isinstance(placement, Placement) and placement.initial is not None:
+        initial = placement.initial
+    else:
+        initial = Normal(jnp.zeros(size), jnp.full(size, width))
     return GeometricPath(initial, Placed(log_density, placement), betas)
 
 

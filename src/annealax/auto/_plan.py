@@ -16,9 +16,8 @@ from jaxtyping import Array
 from annealax._resampling import ESSResampling
 from annealax._result import Result
 from annealax._sampler import Sampler
-from annealax.auto._hierarchy import Hierarchy
 from annealax.auto._pilot import LONGEST, TARGET_ACCEPTANCE, Pilot
-from annealax.auto._placement import Placement, placed_path
+from annealax.auto._placement import Coordinates, placed_path
 from annealax.kernels import HMC, PerTemperature
 
 WORK_PER_TRANSITION = 0.03
@@ -41,7 +40,7 @@ class Plan:
         num_particles: Number of particles.
     """
 
-    placement: Placement | Hierarchy
+    placement: Coordinates
     betas: np.ndarray
     step_sizes: np.ndarray
     scales: np.ndarray
@@ -103,9 +102,7 @@ class Plan:
         )
 
 
-def first_plan(
-    pilot: Pilot, placement: Placement | Hierarchy, num_particles: int
-) -> Plan:
+def first_plan(pilot: Pilot, placement: Coordinates, num_particles: int) -> Plan:
     """The plan that a pilot suggests."""
     plan = Plan(
         placement=placement,

@@ -7,9 +7,8 @@ import numpy as np
 
 from annealax._result import Result, StepInfo
 from annealax.auto._answer import log_mean
-from annealax.auto._hierarchy import Hierarchy
 from annealax.auto._pareto import pareto_shape
-from annealax.auto._placement import Placement
+from annealax.auto._placement import Coordinates
 from annealax.auto._start import positions
 
 
@@ -50,7 +49,7 @@ class Pool(NamedTuple):
         return len(self.log_weights) // len(self.log_normalizers)
 
 
-def pool_replicates(results: list[Result], placement: Placement | Hierarchy) -> Pool:
+def pool_replicates(results: list[Result], placement: Coordinates) -> Pool:
     """Put replicates in the coordinates of a placement together."""
     log_normalizers = np.asarray([r.log_normalizer for r in results], np.float64)
     log_weights = np.concatenate(

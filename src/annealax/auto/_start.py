@@ -15,12 +15,19 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from annealax._errors import SamplingError
+from annealax.auto._conditional import (
+    Conditional,
+    first_conditional,
+    influence_of,
+    train_conditional,
+)
 from annealax.auto._explore import Ascents, Modes
 from annealax.auto._hierarchy import Hierarchy, fit_hierarchy
 from annealax.auto._mixture import MAX_MODES, mixture_at_modes, refit_mixture
 from annealax.auto._pilot import Pilot, run_pilot
 from annealax.auto._placement import (
     MAX_FULL_SIZE,
+    Coordinates,
     Placement,
     from_moments,
     laplace,
@@ -37,6 +44,8 @@ _DEPTH = 15.0
 _ROUNDS = 3
 _LEVEL = 0.1
 _POLISHINGS, _POOLED = 2, 4
+_EASY = 5
+_MAX_LEADERS = 4
 _HIERARCHY = "scales that depend on other coordinates"
 _SAY = Callable[[str], None]
 
@@ -52,20 +61,20 @@ class Start:
     """
 
     name: str
-    placement: Placement | Hierarchy
+    placement: Coordinates
     pilot: Pilot
 
     @property
     def difficulty(self) -> float:
         """Squared error times work, up to a factor that starts share."""
-        return self.pilot.stderr**2 * (len(self.pilot.betas) - 1)
+        return self.pilot.stderr**2 * self.pilot.num_transitions
 
     def __str__(self) -> str:
         """One line."""
         pilot = self.pilot
         return (
             f"{self.name}: log Z {pilot.log_normalizer:.2f} +- {pilot.stderr:.2f}, "
-            f"{len(pilot.betas) - 1} temperatures"
+            f"{pilot.num_transitions} temperatures"
         )
 
 
@@ -118,10 +127,11 @@ class Search:
         self._tried: list[Start] = []
         self._num_evaluations = 0
         self._wide = (np.zeros(size), np.ones(size))
+        self._influence = np.zeros(size)
 
     def run(self, key: PRNGKeyArray, ascents: Ascents) -> Choice:
         """Try starts and choose one."""
-        key, subkey = jr.split(key)
+        key, subkey, self._key = jr.split(key, 3)
         modes = explore(subkey, ascents, self._size)
         self._num_evaluations += ascents.num_evaluations
         best: Start | None = None
@@ -202,16 +212,37 @@ class Search:
                 yield "Gaussians fitted to the particles at modes", fitted
             return
         x = positions(placement, pilot.z)
+        if isinstance(placement, Conditional):
+            yield from self._hierarchies(x, pilot.weights)
+            return
         if isinstance(placement, Hierarchy):
             standard = Placement.scaled(np.zeros(self._size), 1.0)
             fitted, kind = from_moments(standard, x, pilot.weights)
         else:
             fitted, kind = from_moments(placement, pilot.z, pilot.weights)
         yield f"mean and covariance of particles ({kind})", fitted
-        if self._size <= _MAX_HIERARCHY_SIZE:
-            hierarchy = fit_hierarchy(x, pilot.weights)
-            if hierarchy is not None:
-                yield _HIERARCHY, hierarchy
+        if self._size <= _MAX_HIERARCHY_SIZE and pilot.num_transitions > _EASY:
+            yield from self._hierarchies(x, pilot.weights)
+
+    def _hierarchies(self, x: np.ndarray, weights: np.ndarray):
+        """Starts for models in which some coordinates set the scales of others."""
+        hierarchy = fit_hierarchy(x, weights)
+        if hierarchy is not None:
+            self._influence = np.maximum(self._influence, influence_of(hierarchy))
+        leaders = np.flatnonzero(self._influence)
+        if len(leaders) > _MAX_LEADERS:
+            leaders = np.flatnonzero(self._influence > 0.3 * self._influence.max())
+        if 0 < len(leaders) <= min(_MAX_LEADERS, self._size - 1):
+            self._key, subkey = jr.split(self._key)
+            first = first_conditional(x, weights, leaders)
+            trained = train_conditional(subkey, self._log_density, first)
+            self._num_evaluations += trained.num_evaluations
+            if trained.conditional is not None:
+                names = ", ".join(map(str, leaders))
+                yield f"normal that follows coordinates {names}", trained.conditional
+                return
+        if hierarchy is not None:
+            yield _HIERARCHY, hierarchy
 
     def _compete(
         self, key: PRNGKeyArray, best: Start | None, name: str, placement
@@ -226,9 +257,7 @@ class Search:
             return best
         if best is None:
             return start
-        # A hierarchy costs more, and has to show that it is worth it.
-        needed = 1.5 if isinstance(placement, Hierarchy) else 1.0
-        return start if _gain(best, start) > needed else best
+        return start if _gain(best, start) > _needed(best, start) else best
 
     def _pilot(self, key: PRNGKeyArray, placement, limit: int = 1000) -> Pilot:
         pilot = run_pilot(
@@ -276,7 +305,18 @@ def _gain(old: Start, new: Start) -> float:
     return old.difficulty / max(new.difficulty, 1e-12)
 
 
-def positions(placement: Placement | Hierarchy, z: np.ndarray) -> np.ndarray:
+def _needed(old: Start, new: Start) -> float:
+    """How much better a start must be to be preferred."""
+    if isinstance(new.placement, Hierarchy):
+        return 1.5  # it costs more, and has to show that it is worth it
+    if isinstance(new.placement, Conditional) and isinstance(
+        old.placement, Conditional
+    ):
+        return 0.5  # it was fitted to particles that came further into a neck
+    return 1.0
+
+
+def positions(placement: Coordinates, z: np.ndarray) -> np.ndarray:
     """Where particles are, in double precision for affine placements."""
     if isinstance(placement, Placement):
         factor = np.asarray(placement.factor, np.float64)
