@@ -9,6 +9,7 @@ from scipy import stats
 
 from annealax.auto._conditional import (
     LeaderStart,
+    curvature_of,
     first_conditional,
     influence_of,
     train_conditional,
@@ -50,6 +51,16 @@ def test_the_leader_is_found():
     assert np.argmax(influence) == 1
     # Means that bend with h may look like scales that depend on one another.
     assert np.delete(influence, 1).max() < 0.4 * influence[1]
+
+
+def test_a_bend_is_found_and_a_normal_has_none():
+    """False alarms: 20 correlations of 0.3, ten standard errors each."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(2000, 5)) @ rng.normal(size=(5, 5))
+    weights = np.full(2000, 1 / 2000)
+    assert not curvature_of(x, weights).any()
+    x[:, 3] = x[:, 1] ** 2 - 0.5 * x[:, 1] + rng.normal(size=2000)
+    assert np.flatnonzero(curvature_of(x, weights)).tolist() == [1]
 
 
 def test_the_jacobian_is_that_of_the_map(trained):

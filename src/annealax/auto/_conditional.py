@@ -1,7 +1,8 @@
 r"""Coordinates for models with a few parameters that rule the others.
 
 Let $h$ be the few coordinates that set the scales of others (the *leaders*, such as
-the standard deviations of a hierarchical model), and $x$ the others. The map
+the standard deviations of a hierarchical model), or with which the means of others
+bend, and $x$ the others. The map
 
 $$h = m + F z_h, \qquad
   x_j = a_j(h) + e^{l_j(h)} \Big(z_j + \sum_{i < j} C_{ji}(h)\, z_i\Big)$$
@@ -34,7 +35,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from annealax._path import sanitise
 from annealax.auto._hierarchy import Hierarchy, fit_coordinate
 
-_INFLUENCE = 0.15
+_INFLUENCE, _CURVATURE = 0.1, 0.3
 _BENDS, _TWISTS = 16, 8
 _STEPS, _BATCH = 2000, 64
 _RATES = (1e-2, 2e-4)
@@ -66,6 +67,11 @@ class Conditional(eqx.Module):
     def num_leaders(self) -> int:
         """Number of coordinates that rule the others."""
         return self.leader_factor.shape[0]
+
+    @property
+    def leaders(self) -> np.ndarray:
+        """Which they are."""
+        return np.argmax(np.asarray(self.axes)[:, : self.num_leaders], axis=0)
 
     def initial(self, width: float) -> "LeaderStart":
         """Where passes start, in z: the others from a normal of that width."""
@@ -139,6 +145,23 @@ def influence_of(hierarchy: Hierarchy) -> np.ndarray:
     """How much the scales of others depend on each coordinate; often zero."""
     influence = np.sqrt(np.sum(np.asarray(hierarchy.log_scale_slopes) ** 2, axis=0))
     return np.where(influence > _INFLUENCE, influence, 0)
+
+
+def curvature_of(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """How much the means of others bend with each coordinate; often zero."""
+    x = np.asarray(x, np.float64)
+    mean = weights @ x
+    y = (x - mean) / np.sqrt(np.maximum(weights @ (x - mean) ** 2, 1e-300))
+    weighted = y * weights[:, None]
+    # The square of each, without what is linear in it.
+    bend = y**2 - 1 - (weights @ y**3) * y
+    spread = np.sqrt(np.maximum(weights @ bend**2, 1e-12))
+    left = np.sqrt(np.maximum(1 - (weighted.T @ y) ** 2, 1e-3))
+    link = np.abs(bend.T @ weighted) / spread[:, None] / left
+    np.fill_diagonal(link, 0)
+    count = 1 / np.sum(np.asarray(weights, np.float64) ** 2)
+    level = max(_CURVATURE, 5 / np.sqrt(count))
+    return np.sqrt(np.sum(np.where(link > level, link, 0) ** 2, axis=1))
 
 
 def first_conditional(

@@ -8,6 +8,7 @@ distance per mode.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,6 +22,7 @@ from annealax.targets import GaussianMixture
 
 MAX_MODES = 100
 _WIDE_SHARE = 0.2
+_SAME_PEAK = 0.3
 
 
 class MixtureStart(eqx.Module):
@@ -43,32 +45,54 @@ class MixtureStart(eqx.Module):
         return self.mixture(x)
 
 
-def mixture_at_modes(
-    log_density: Callable[[Array], Array],
-    modes: Modes,
-    centre: np.ndarray,
-    scale: np.ndarray,
-) -> tuple[Placement | None, int]:
-    """Laplace fits at all modes, with a wide normal; and the evaluations it took.
+class Peaks(NamedTuple):
+    """Gaussians at peaks (Laplace).
 
-    None if fewer than two modes have the curvature of a peak.
+    Attributes:
+        placements: One for each peak.
+        log_masses: Log of the mass of each, up to a constant that they share.
+        num_evaluations: Evaluations made.
     """
-    means, covariances, log_masses, count = [], [], [], 0
+
+    placements: tuple[Placement, ...]
+    log_masses: tuple[float, ...]
+    num_evaluations: int
+
+
+def peaks_at(log_density: Callable[[Array], Array], modes: Modes) -> Peaks:
+    """Newton's method from every mode, the highest first; each end counts once.
+
+    Ascents along a curved ridge may tire before they meet at its top.
+    """
+    placements: list[Placement] = []
+    log_masses, count = [], 0
     for point, height in zip(modes.points, modes.log_densities, strict=True):
         fit = laplace(log_density, point)
         count += fit.num_evaluations
-        if fit.placement is None:
+        if fit.placement is None or any(
+            _distance(fit.placement, other) < _SAME_PEAK for other in placements
+        ):
             continue
-        factor = np.asarray(fit.placement.factor, np.float64)
-        means.append(np.asarray(fit.placement.mean, np.float64))
-        covariances.append(factor @ factor.T)
-        log_masses.append(height + float(fit.placement.log_det))
-    if len(means) < 2:
-        return None, count
-    log_shares = np.asarray(log_masses) - np.max(log_masses)
+        placements.append(fit.placement)
+        log_masses.append(float(height) + float(fit.placement.log_det))
+    return Peaks(tuple(placements), tuple(log_masses), count)
+
+
+def _distance(placement: Placement, other: Placement) -> float:
+    """Between centres, in standard deviations of the other."""
+    away = np.asarray(placement.mean, np.float64) - np.asarray(other.mean, np.float64)
+    return float(np.linalg.norm(np.linalg.solve(np.asarray(other.factor), away)))
+
+
+def mixture_at_peaks(peaks: Peaks, centre: np.ndarray, scale: np.ndarray) -> Placement:
+    """A Gaussian at every peak, and a wide normal."""
+    means = [np.asarray(each.mean, np.float64) for each in peaks.placements]
+    factors = [np.asarray(each.factor, np.float64) for each in peaks.placements]
+    covariances = [factor @ factor.T for factor in factors]
+    log_shares = np.asarray(peaks.log_masses) - np.max(peaks.log_masses)
     shares = np.exp(np.maximum(log_shares, -8.0))
     shares /= shares.sum()
-    return _assemble(np.asarray(means), covariances, shares, centre, scale), count
+    return _assemble(np.asarray(means), covariances, shares, centre, scale)
 
 
 def refit_mixture(

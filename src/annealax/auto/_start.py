@@ -17,20 +17,25 @@ from jaxtyping import Array, PRNGKeyArray
 from annealax._errors import SamplingError
 from annealax.auto._conditional import (
     Conditional,
+    curvature_of,
     first_conditional,
     influence_of,
     train_conditional,
 )
 from annealax.auto._explore import Ascents, Modes
 from annealax.auto._hierarchy import Hierarchy, fit_hierarchy
-from annealax.auto._mixture import MAX_MODES, mixture_at_modes, refit_mixture
+from annealax.auto._mixture import (
+    MAX_MODES,
+    mixture_at_peaks,
+    peaks_at,
+    refit_mixture,
+)
 from annealax.auto._pilot import Pilot, run_pilot
 from annealax.auto._placement import (
     MAX_FULL_SIZE,
     Coordinates,
     Placement,
     from_moments,
-    laplace,
     placed_path,
 )
 
@@ -127,7 +132,7 @@ class Search:
         self._tried: list[Start] = []
         self._num_evaluations = 0
         self._wide = (np.zeros(size), np.ones(size))
-        self._influence = np.zeros(size)
+        self._influence, self._curvature = np.zeros(size), np.zeros(size)
 
     def run(self, key: PRNGKeyArray, ascents: Ascents) -> Choice:
         """Try starts and choose one."""
@@ -147,9 +152,10 @@ class Search:
             )
         for _ in range(_ROUNDS):
             before = best
-            for name, placement in self._fitted_candidates(before):
-                key, subkey = jr.split(key)
-                best = self._compete(subkey, best, name, placement) or before
+            for candidates in (self._by_moments, self._by_rulers):
+                for name, placement in candidates(best):
+                    key, subkey = jr.split(key)
+                    best = self._compete(subkey, best, name, placement) or before
             if best is before or _gain(before, best) < 1.5:
                 break
         if isinstance(best.placement, Hierarchy):
@@ -184,65 +190,82 @@ class Search:
 
     def _first_candidates(self, modes: Modes):
         """Starts that need no particles, the most promising first."""
-        size, points = self._size, modes.points
-        zero = np.zeros(size)
+        size = self._size
         kept = modes.highest(_DEPTH)
         count = len(kept.points)
-        if count == 1 and size <= MAX_FULL_SIZE:
-            fit = laplace(self._log_density, points[0])
-            self._num_evaluations += fit.num_evaluations
-            if fit.placement is not None:
-                yield "Gaussian at the mode (Laplace)", fit.placement
         if count > 1:
             self._wide = _wide_normal(kept.points)
-            if count <= MAX_MODES and size <= _MAX_MIXTURE_SIZE:
-                mixture, spent = mixture_at_modes(self._log_density, kept, *self._wide)
-                self._num_evaluations += spent
-                if mixture is not None:
-                    yield f"Gaussians at {count} modes and a wide one", mixture
+        largest = MAX_FULL_SIZE if count == 1 else _MAX_MIXTURE_SIZE
+        if count <= MAX_MODES and size <= largest:
+            peaks = peaks_at(self._log_density, kept)
+            self._num_evaluations += peaks.num_evaluations
+            found = len(peaks.placements)
+            if found == 1:
+                yield "Gaussian at the mode (Laplace)", peaks.placements[0]
+            elif found > 1:
+                mixture = mixture_at_peaks(peaks, *self._wide)
+                yield f"Gaussians at {found} modes and a wide one", mixture
+        if count > 1:
             yield f"normal as wide as {count} modes", Placement.scaled(*self._wide)
-        yield "standard normal", Placement.scaled(zero, 1.0)
+        yield "standard normal", Placement.scaled(np.zeros(size), 1.0)
 
-    def _fitted_candidates(self, best: Start):
-        """Starts fitted to the particles of the best so far."""
+    def _by_moments(self, best: Start):
+        """Starts with the mean and covariance of the particles of the best so far."""
         pilot, placement = best.pilot, best.placement
-        if isinstance(placement, Placement) and placement.initial is not None:
+        if isinstance(placement, Conditional):
+            return
+        if isinstance(placement, Hierarchy):
+            standard = Placement.scaled(np.zeros(self._size), 1.0)
+            x = positions(placement, pilot.z)
+            fitted, kind = from_moments(standard, x, pilot.weights)
+        elif placement.initial is None:
+            fitted, kind = from_moments(placement, pilot.z, pilot.weights)
+        else:
             fitted = refit_mixture(placement, pilot.z, pilot.weights, *self._wide)
             if fitted is not None:
                 yield "Gaussians fitted to the particles at modes", fitted
             return
+        yield f"mean and covariance of particles ({kind})", fitted
+
+    def _by_rulers(self, best: Start):
+        """Starts for models in which some coordinates rule others."""
+        pilot, placement = best.pilot, best.placement
         x = positions(placement, pilot.z)
         if isinstance(placement, Conditional):
-            yield from self._hierarchies(x, pilot.weights)
+            yield from self._follow(placement.leaders, x, pilot.weights)
             return
-        if isinstance(placement, Hierarchy):
-            standard = Placement.scaled(np.zeros(self._size), 1.0)
-            fitted, kind = from_moments(standard, x, pilot.weights)
-        else:
-            fitted, kind = from_moments(placement, pilot.z, pilot.weights)
-        yield f"mean and covariance of particles ({kind})", fitted
-        if self._size <= _MAX_HIERARCHY_SIZE and pilot.num_transitions > _EASY:
-            yield from self._hierarchies(x, pilot.weights)
+        of_modes = isinstance(placement, Placement) and placement.initial is not None
+        if of_modes or self._size > _MAX_HIERARCHY_SIZE:
+            return
+        if pilot.num_transitions <= _EASY:
+            return
+        hierarchy = self._find_rulers(x, pilot.weights)
+        by_scale, by_mean = _leaders(self._influence), _leaders(self._curvature)
+        if len(by_scale):
+            yield from self._follow(by_scale, x, pilot.weights)
+        elif hierarchy is not None:
+            yield _HIERARCHY, hierarchy
+        if len(by_mean) and set(by_mean) != set(by_scale):
+            yield from self._follow(by_mean, x, pilot.weights)
 
-    def _hierarchies(self, x: np.ndarray, weights: np.ndarray):
-        """Starts for models in which some coordinates set the scales of others."""
+    def _find_rulers(self, x: np.ndarray, weights: np.ndarray) -> Hierarchy | None:
+        """Note which coordinates set scales, and with which means bend."""
         hierarchy = fit_hierarchy(x, weights)
         if hierarchy is not None:
-            self._influence = np.maximum(self._influence, influence_of(hierarchy))
-        leaders = np.flatnonzero(self._influence)
-        if len(leaders) > _MAX_LEADERS:
-            leaders = np.flatnonzero(self._influence > 0.3 * self._influence.max())
-        if 0 < len(leaders) <= min(_MAX_LEADERS, self._size - 1):
-            self._key, subkey = jr.split(self._key)
-            first = first_conditional(x, weights, leaders)
-            trained = train_conditional(subkey, self._log_density, first)
-            self._num_evaluations += trained.num_evaluations
-            if trained.conditional is not None:
-                names = ", ".join(map(str, leaders))
-                yield f"normal that follows coordinates {names}", trained.conditional
-                return
-        if hierarchy is not None:
-            yield _HIERARCHY, hierarchy
+            influence = influence_of(hierarchy)
+            self._influence = np.maximum(self._influence, influence)
+        self._curvature = np.maximum(self._curvature, curvature_of(x, weights))
+        return hierarchy
+
+    def _follow(self, leaders: np.ndarray, x: np.ndarray, weights: np.ndarray):
+        """A normal that follows the leaders, unless training fails."""
+        self._key, subkey = jr.split(self._key)
+        first = first_conditional(x, weights, leaders)
+        trained = train_conditional(subkey, self._log_density, first)
+        self._num_evaluations += trained.num_evaluations
+        if trained.conditional is not None:
+            names = ", ".join(map(str, leaders))
+            yield f"normal that follows coordinates {names}", trained.conditional
 
     def _compete(
         self, key: PRNGKeyArray, best: Start | None, name: str, placement
@@ -303,6 +326,15 @@ def _gain(old: Start, new: Start) -> float:
     if abs(difference) > tolerance:
         return float("inf") if difference > 0 else 0.0
     return old.difficulty / max(new.difficulty, 1e-12)
+
+
+def _leaders(influence: np.ndarray) -> np.ndarray:
+    """The few coordinates that rule others; none if they are many."""
+    leaders = np.flatnonzero(influence)
+    if len(leaders) > _MAX_LEADERS:
+        leaders = np.flatnonzero(influence > 0.3 * influence.max())
+    few = len(leaders) <= min(_MAX_LEADERS, len(influence) - 1)
+    return leaders if few else leaders[:0]
 
 
 def _needed(old: Start, new: Start) -> float:
