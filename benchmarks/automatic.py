@@ -35,6 +35,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from blackjax.smc import adaptive_tempered, extend_params, resampling, tempered
+from scipy import stats
 
 import annealax as ax
 from annealax.auto._answer import log_mean
@@ -93,6 +94,7 @@ def automatic(target, seed):
     return result, {
         "log_z": result.log_normalizer,
         "stderr": result.log_normalizer_stderr,
+        "interval": result.log_normalizer_interval(),
         "replicates": result.num_replicates,
         "seconds": total,
         "compiling": compiling,
@@ -232,7 +234,7 @@ def long_smc(target, evaluations):
 
 
 def blackjax_runner(target, scale, num_particles=2000, num_leapfrog=10):
-    """A function of a key that makes one run: log Z and the temperatures."""
+    """A function of a key that makes one run: log Z, and how far it came."""
     size = math.prod(target.shape)
 
     def log_start(x):
@@ -262,27 +264,34 @@ def blackjax_runner(target, scale, num_particles=2000, num_leapfrog=10):
         state, info = kernel(key, state, 1, parameters)
         return state, info.log_likelihood_increment, info.update_info.acceptance_rate
 
-    def run(key, limit=1000):
+    def run(key, limit=1000, seconds=math.inf):
+        began = time.perf_counter()
         key, subkey = jr.split(key)
         state = tempered.init(scale * jr.normal(subkey, (num_particles, size)))
         state = state._replace(tempering_param=jnp.asarray(0.0))
         total, count, step_size = 0.0, 0, 0.5 * scale / size**0.25
         while float(state.tempering_param) < 1 and count < limit:
+            if time.perf_counter() - began > seconds:
+                break
             key, subkey = jr.split(key)
             state, increment, rate = step(subkey, state, jnp.asarray(step_size))
             step_size *= math.exp(1.5 * (float(jnp.mean(rate)) - 0.8))
             total, count = total + float(increment), count + 1
-        reached = float(state.tempering_param) >= 1
-        return (total if reached else -math.inf), count
+        reached = float(state.tempering_param)
+        return (total if reached >= 1 else -math.inf), reached
 
     return run
 
 
 def blackjax_for(run, seed, seconds):
-    """As many runs as fit, at least one, pooled."""
+    """As many runs as fit, pooled; the first is cut after twice the time."""
     values, began = [], time.perf_counter()
     while not values or time.perf_counter() - began < 0.9 * seconds:
-        values.append(run(jr.key(10_000 * (seed + 1) + len(values)))[0])
+        key = jr.key(10_000 * (seed + 1) + len(values))
+        value, reached = run(key, seconds=math.inf if values else 2 * seconds)
+        values.append(value)
+        if reached < 1:
+            return {"reached": reached, "seconds": time.perf_counter() - began}
     return {
         "log_z": float(log_mean(np.asarray(values))),
         "runs": len(values),
@@ -292,7 +301,7 @@ def blackjax_for(run, seed, seconds):
 
 def table(done):
     lines = [
-        "| target | log Z | `sample`: median error | rms error | error bars that cover "
+        "| target | log Z | `sample`: median error | rms error | intervals that cover "
         "| plain SMC: rms | blackjax: rms | s (and compiling, at most) | seeds that "
         "warned | also |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -310,9 +319,13 @@ def table(done):
         stderr = np.hypot([each["stderr"] for each in ours], doubt)
 
         def rms(method, rows=rows, exact=exact):
-            found = [each[method]["log_z"] - exact for each in rows if method in each]
-            if not found:
+            of_method = [each[method] for each in rows if method in each]
+            found = [each["log_z"] - exact for each in of_method if "log_z" in each]
+            if not of_method:
                 return "not run"
+            if not found:
+                far = max(each["reached"] for each in of_method)
+                return f"no answer in twice the time (temperature {far:.2g} reached)"
             text = f"{np.sqrt(np.mean(np.square(found))):.3f}"
             return text if len(found) == len(rows) else f"{text} ({len(found)} seeds)"
 
@@ -321,11 +334,23 @@ def table(done):
         lines.append(
             f"| {name} | {exact:.3f} | {np.median(np.abs(errors)):.4f} | "
             f"{np.sqrt(np.mean(errors**2)):.4f} | "
-            f"{np.sum(np.abs(errors) < 1.96 * stderr)} of {len(ours)} | "
+            f"{np.sum(np.abs(errors) < _quantiles(ours) * stderr)} of {len(ours)} | "
             f"{rms('plain')} | {rms('blackjax')} | {warm:.1f} (+{compile_time:.0f}) | "
             f"{sum(bool(each['warnings']) for each in ours)} | {_also(ours)} |"
         )
     return "\n".join(lines)
+
+
+def _quantiles(rows):
+    """Half widths of 95 % intervals, in error bars."""
+    return np.array(
+        [
+            (each["interval"][1] - each["log_z"]) / each["stderr"]
+            if "interval" in each
+            else stats.t.ppf(0.975, each.get("replicates", 1e6) - 1)
+            for each in rows
+        ]
+    )
 
 
 def _also(rows):

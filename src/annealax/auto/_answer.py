@@ -10,8 +10,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
+from scipy import special
 
 from annealax._arviz import to_arviz
+from annealax._errors import InvalidInputError
 from annealax._result import Result, StepInfo
 from annealax.auto._pareto import tail_factor
 from annealax.auto._space import Space
@@ -152,6 +154,19 @@ class Sample:
         weights is heavy (`pareto_k` above 0.35).
         """
         return float(pooled_stderr(*self._estimates, self.pareto_k))
+
+    def log_normalizer_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Interval that holds log Z with the probability `level`.
+
+        By Student's t distribution: the error bar is itself known from the replicates
+        alone, so with few of them the interval is wider than 1.96 error bars.
+        """
+        if not 0 < level < 1:
+            raise InvalidInputError(f"level must be between 0 and 1, got {level}")
+        freedom = max(self.num_replicates - 1, 1)
+        quantile = float(special.stdtrit(freedom, 0.5 + 0.5 * level))
+        reach = quantile * self.log_normalizer_stderr
+        return self.log_normalizer - reach, self.log_normalizer + reach
 
     @property
     def _estimates(self) -> tuple[np.ndarray, np.ndarray]:

@@ -14,9 +14,11 @@ _WIDTH = 79
 
 def summarise(sample: Sample) -> str:
     """All that matters about an answer, as text of at most one screen."""
+    low, high = sample.log_normalizer_interval()
     lines = [
         f"log Z  {sample.log_normalizer:.4f} +- {sample.log_normalizer_stderr:.4f}   "
         f"({sample.num_replicates} replicates of {sample.num_particles} particles)",
+        f"       {low:.4f} to {high:.4f} with a probability of 95 %",
         f"ESS    {sample.ess:.0f} of {len(sample.log_weights)} draws"
         + _tail(sample.pareto_k),
         "",
