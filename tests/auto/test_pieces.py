@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from annealax.auto._explore import Ascents, Modes
+from annealax.auto._mixture import peaks_at
 from annealax.auto._pareto import pareto_shape
 from annealax.auto._placement import Placement, from_moments, laplace, placed_path
 from annealax.auto._plan import Plan, lengths, round_up
@@ -87,6 +88,23 @@ def test_ascents_go_on_until_all_modes_are_known():
     assert sorted(nearest.argmin(axis=1)) == list(range(40))
     assert modes.hits.min() >= 5
     assert modes.num_unseen == 0
+
+
+def test_a_curved_ridge_has_one_top():
+    """Ascents tire on it at several points, from all of which Newton finds the top."""
+
+    def ridge(x):
+        return -0.5 * (x[0] / 3) ** 2 - 0.5 * (x[1] - 0.3 * x[0] ** 2 + 1) ** 2
+
+    modes = Ascents(ridge).from_scales(jr.key(0), 2).highest(15.0)
+    assert len(modes.points) > 1
+    peaks = peaks_at(ridge, modes)
+    assert len(peaks.placements) == 1
+    np.testing.assert_allclose(peaks.placements[0].mean, [0, -1], atol=0.02)
+    # Two real modes stay two.
+    two = GaussianMixture(np.array([[-2.0, 0], [2.0, 1]]))
+    modes = Ascents(two).from_scales(jr.key(0), 2)
+    assert len(peaks_at(two, modes).placements) == 2
 
 
 def test_modes_that_were_hit_once_have_siblings():

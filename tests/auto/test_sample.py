@@ -6,6 +6,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from jax.scipy.stats import norm
+from scipy import stats
 
 import annealax as ax
 from annealax import InvalidInputError, SamplingError
@@ -96,10 +98,44 @@ def test_arviz_gets_no_more_draws_than_the_weights_are_worth(model):
 
 
 @pytest.mark.slow
-def test_a_funnel_needs_no_tuning():
-    result = ax.sample(ax.targets.Funnel(10), seed=1)
-    assert "depend" in result.choices["start"]
-    assert abs(result.log_normalizer) < 0.05
+def test_a_neck_that_no_normal_reaches():
+    """Noise that may vanish: 3 % of the mass is where its scale is below exp(-4)."""
+    data = np.array([0.3, -1.2, 0.8, 2.1, -0.4, 1.7])
+
+    def log_density(v):
+        return (
+            norm.logpdf(v[0], 0, 2)
+            + jnp.sum(norm.logpdf(v[1:]))
+            + jnp.sum(norm.logpdf(data, v[1:], jnp.exp(v[0])))
+        )
+
+    result = ax.sample(log_density, 7, seed=3)
+    assert result.choices["start"] == "normal that follows coordinates 0"
+    grid = np.linspace(-16, 12, 28_001)
+    spread = np.sqrt(1 + np.exp(2 * grid))[:, None]
+    exact = stats.norm.logpdf(grid, 0, 2)
+    exact += stats.norm.logpdf(data, 0, spread).sum(axis=1)
+    z = np.sum(np.exp(exact)) * 1e-3
+    error = result.log_normalizer - np.log(z)
+    assert abs(error) < 5 * result.log_normalizer_stderr < 0.05
+    share = np.sum(np.exp(exact[grid < -4])) * 1e-3 / z
+    found = result.expectation(lambda v: v[0] < -4)
+    np.testing.assert_allclose(found, share, rtol=0.25)
+
+
+@pytest.mark.slow
+def test_many_rulers():
+    """A horseshoe: the scale of every second coordinate is another one's."""
+
+    def log_density(x):
+        scales, others = x[:6], x[6:]
+        return jnp.sum(norm.logpdf(scales, -0.5, 1.2)) + jnp.sum(
+            norm.logpdf(others, 1.0, jnp.exp(scales))
+        )
+
+    result = ax.sample(log_density, 12, seed=1)
+    assert "scales that depend" in result.choices["start"]
+    assert abs(result.log_normalizer) < 5 * result.log_normalizer_stderr < 0.05
 
 
 @pytest.mark.slow
@@ -177,6 +213,17 @@ def test_doubts_are_put_in_words(model):
     text = " ".join(found)
     for word in ("disagree", "heavy tail", "effective sample size", "fewer than half"):
         assert word in text
+
+
+def test_the_interval_is_students(model):
+    low, high = model.log_normalizer_interval()
+    stderr, freedom = model.log_normalizer_stderr, model.num_replicates - 1
+    np.testing.assert_allclose((low + high) / 2, model.log_normalizer)
+    np.testing.assert_allclose(high - low, 2 * stats.t.ppf(0.975, freedom) * stderr)
+    narrow = model.log_normalizer_interval(0.5)
+    assert low < narrow[0] < narrow[1] < high
+    with pytest.raises(InvalidInputError, match=r"level.*95"):
+        model.log_normalizer_interval(95.0)
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,7 @@ def placed_path(
     """From a normal to the density, in the coordinates of the placement."""
     size = placement.size
     width = widening(size)
+    initial: InitialDistribution
     if isinstance(placement, Conditional):
         initial = placement.initial(width)
     elif isinstance(placement, Placement) and placement.initial is not None:

@@ -221,9 +221,9 @@ class Search:
         elif placement.initial is None:
             fitted, kind = from_moments(placement, pilot.z, pilot.weights)
         else:
-            fitted = refit_mixture(placement, pilot.z, pilot.weights, *self._wide)
-            if fitted is not None:
-                yield "Gaussians fitted to the particles at modes", fitted
+            mixture = refit_mixture(placement, pilot.z, pilot.weights, *self._wide)
+            if mixture is not None:
+                yield "Gaussians fitted to the particles at modes", mixture
             return
         yield f"mean and covariance of particles ({kind})", fitted
 
