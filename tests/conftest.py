@@ -12,12 +12,13 @@ import jax
 import jaxtyping
 import pytest
 
-# As many workers as cores: no need for threads within one. The older emitters compile
-# in 60 % of the time, to programs that may be slower (many well by 40 %); most of the
-# time of the tests is compilation.
+# As many workers as cores: no need for threads within one. Most of the time of the tests
+# is compilation: the older emitters and little optimisation take a third of it, to
+# programs that are somewhat slower.
 _XLA_FLAGS = (
     "--xla_cpu_multi_thread_eigen=false",
     "--xla_cpu_use_fusion_emitters=false",
+    "--xla_backend_optimization_level=1",
 )
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_XLA_FLAGS])
 _CACHE, _SHORTEST = "JAX_COMPILATION_CACHE_DIR", "0.0"

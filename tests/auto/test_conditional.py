@@ -54,7 +54,7 @@ def test_the_leader_is_found():
 
 
 def test_a_bend_is_found_and_a_normal_has_none():
-    """False alarms: 20 correlations of 0.3, ten standard errors each."""
+    """False alarms: 20 correlations of 0.5, twenty standard errors each."""
     rng = np.random.default_rng(4)
     x = rng.normal(size=(2000, 5)) @ rng.normal(size=(5, 5))
     weights = np.full(2000, 1 / 2000)

@@ -35,7 +35,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from annealax._path import sanitise
 from annealax.auto._hierarchy import Hierarchy, fit_coordinate
 
-_INFLUENCE, _CURVATURE = 0.1, 0.3
+_INFLUENCE, _CURVATURE = 0.15, 0.5
 _BENDS, _TWISTS = 16, 8
 _STEPS, _BATCH = 2000, 64
 _RATES = (1e-2, 2e-4)
@@ -185,7 +185,7 @@ def first_conditional(
     log_scales = np.asarray([row.log_scale for row in rows])
     log_scale_slopes = np.stack([row.slopes for row in rows])
     residual = below - centres - z @ centre_slopes.T
-    residual *= np.exp(-log_scales - z @ log_scale_slopes.T)
+    residual *= np.exp(np.clip(-log_scales - z @ log_scale_slopes.T, -30, 30))
     triangle = _cholesky(residual, weights, count)
     spread = np.diag(triangle)
     correlations = np.zeros((1 + _TWISTS, len(rows), len(rows)))

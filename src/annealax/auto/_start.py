@@ -239,7 +239,7 @@ class Search:
             return
         if pilot.num_transitions <= _EASY:
             return
-        hierarchy = self._find_rulers(x, pilot.weights)
+        hierarchy = self._find_rulers(best)
         by_scale, by_mean = _leaders(self._influence), _leaders(self._curvature)
         if len(by_scale):
             yield from self._follow(by_scale, x, pilot.weights)
@@ -248,14 +248,25 @@ class Search:
         if len(by_mean) and set(by_mean) != set(by_scale):
             yield from self._follow(by_mean, x, pilot.weights)
 
-    def _find_rulers(self, x: np.ndarray, weights: np.ndarray) -> Hierarchy | None:
-        """Note which coordinates set scales, and with which means bend."""
-        hierarchy = fit_hierarchy(x, weights)
-        if hierarchy is not None:
-            influence = influence_of(hierarchy)
-            self._influence = np.maximum(self._influence, influence)
-        self._curvature = np.maximum(self._curvature, curvature_of(x, weights))
-        return hierarchy
+    def _find_rulers(self, best: Start) -> Hierarchy | None:
+        """Note which coordinates set scales, and with which means bend.
+
+        In the particles of all starts: those of a good start may have lost a neck that
+        others went some way into. The hierarchy is that of the best.
+        """
+        found = None
+        for start in self._tried:
+            if not start.pilot.reached:
+                continue
+            x, weights = positions(start.placement, start.pilot.z), start.pilot.weights
+            hierarchy = fit_hierarchy(x, weights)
+            if hierarchy is not None:
+                influence = influence_of(hierarchy)
+                self._influence = np.maximum(self._influence, influence)
+            if start is best:
+                found = hierarchy
+                self._curvature = np.maximum(self._curvature, curvature_of(x, weights))
+        return found
 
     def _follow(self, leaders: np.ndarray, x: np.ndarray, weights: np.ndarray):
         """A normal that follows the leaders, unless training fails."""
@@ -339,12 +350,13 @@ def _leaders(influence: np.ndarray) -> np.ndarray:
 
 def _needed(old: Start, new: Start) -> float:
     """How much better a start must be to be preferred."""
-    if isinstance(new.placement, Hierarchy):
+    before, after = old.placement, new.placement
+    if isinstance(after, Hierarchy):
         return 1.5  # it costs more, and has to show that it is worth it
-    if isinstance(new.placement, Conditional) and isinstance(
-        old.placement, Conditional
-    ):
-        return 0.5  # it was fitted to particles that came further into a neck
+    if isinstance(after, Conditional) and isinstance(before, Conditional):
+        # With the same leaders it was fitted to particles that came further into a neck;
+        # with others it has to be clearly better, for what neither saw does not show.
+        return 0.5 if set(after.leaders) == set(before.leaders) else 1.5
     return 1.0
 
 
