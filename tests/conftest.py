@@ -12,8 +12,8 @@ import jax
 import jaxtyping
 import pytest
 
-# As many workers as cores: no need for threads within one. Most of the time of the tests
-# is compilation: the older emitters and little optimisation take a third of it, to
+# As many workers as cores: no need for threads within one. Most of the time of tests is
+# compilation: the older emitters and little optimisation take a third of it, to
 # programs that are somewhat slower.
 _XLA_FLAGS = (
     "--xla_cpu_multi_thread_eigen=false",

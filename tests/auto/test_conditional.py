@@ -9,12 +9,11 @@ from scipy import stats
 
 from annealax.auto._conditional import (
     LeaderStart,
-    curvature_of,
     first_conditional,
-    influence_of,
     train_conditional,
 )
 from annealax.auto._hierarchy import fit_hierarchy
+from annealax.auto._rulers import Rulers, curvature_of, influence_of
 
 _ROOT = np.array([[1.0, 0, 0], [0.8, 0.6, 0], [-0.5, 0.3, 0.8]])
 
@@ -61,6 +60,25 @@ def test_a_bend_is_found_and_a_normal_has_none():
     assert not curvature_of(x, weights).any()
     x[:, 3] = x[:, 1] ** 2 - 0.5 * x[:, 1] + rng.normal(size=2000)
     assert np.flatnonzero(curvature_of(x, weights)).tolist() == [1]
+
+
+def test_rulers_are_few_or_none():
+    rulers = Rulers(4)
+    assert len(rulers.of_scales) == len(rulers.of_means) == 0
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(2000, 4))
+    x[:, 3] *= np.exp(x[:, 0])
+    weights = np.full(2000, 1 / 2000)
+    rulers.see(x, weights)
+    assert rulers.of_scales.tolist() == [0]
+    # What one pass has shown is not forgotten when another does not show it.
+    rulers.see(rng.normal(size=(2000, 4)), weights)
+    assert rulers.of_scales.tolist() == [0]
+    # A horseshoe has as many rulers as there are scales: no few lead.
+    many = Rulers(12)
+    scales = rng.normal(size=(2000, 6))
+    many.see(np.hstack([scales, np.exp(scales) * rng.normal(size=(2000, 6))]), weights)
+    assert len(many.of_scales) == 0
 
 
 def test_the_jacobian_is_that_of_the_map(trained):

@@ -33,9 +33,8 @@ from jax.scipy import stats
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from annealax._path import sanitise
-from annealax.auto._hierarchy import Hierarchy, fit_coordinate
+from annealax.auto._hierarchy import fit_coordinate
 
-_INFLUENCE, _CURVATURE = 0.15, 0.5
 _BENDS, _TWISTS = 16, 8
 _STEPS, _BATCH = 2000, 64
 _RATES = (1e-2, 2e-4)
@@ -139,29 +138,6 @@ class LeaderStart(eqx.Module):
             math.log(_WIDE_SHARE) + stats.norm.logpdf(leaders, 0, _WIDE),
         )
         return jnp.sum(of_leaders) + jnp.sum(stats.norm.logpdf(others, 0, self.width))
-
-
-def influence_of(hierarchy: Hierarchy) -> np.ndarray:
-    """How much the scales of others depend on each coordinate; often zero."""
-    influence = np.sqrt(np.sum(np.asarray(hierarchy.log_scale_slopes) ** 2, axis=0))
-    return np.where(influence > _INFLUENCE, influence, 0)
-
-
-def curvature_of(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """How much the means of others bend with each coordinate; often zero."""
-    x = np.asarray(x, np.float64)
-    mean = weights @ x
-    y = (x - mean) / np.sqrt(np.maximum(weights @ (x - mean) ** 2, 1e-300))
-    weighted = y * weights[:, None]
-    # The square of each, without what is linear in it.
-    bend = y**2 - 1 - (weights @ y**3) * y
-    spread = np.sqrt(np.maximum(weights @ bend**2, 1e-12))
-    left = np.sqrt(np.maximum(1 - (weighted.T @ y) ** 2, 1e-3))
-    link = np.abs(bend.T @ weighted) / spread[:, None] / left
-    np.fill_diagonal(link, 0)
-    count = 1 / np.sum(np.asarray(weights, np.float64) ** 2)
-    level = max(_CURVATURE, 5 / np.sqrt(count))
-    return np.sqrt(np.sum(np.where(link > level, link, 0) ** 2, axis=1))
 
 
 def first_conditional(

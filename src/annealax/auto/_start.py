@@ -17,9 +17,7 @@ from jaxtyping import Array, PRNGKeyArray
 from annealax._errors import SamplingError
 from annealax.auto._conditional import (
     Conditional,
-    curvature_of,
     first_conditional,
-    influence_of,
     train_conditional,
 )
 from annealax.auto._explore import Ascents, Modes
@@ -38,6 +36,7 @@ from annealax.auto._placement import (
     from_moments,
     placed_path,
 )
+from annealax.auto._rulers import Rulers
 
 _CONDITIONAL_ESS = 0.9
 _MAX_HIERARCHY_SIZE = 128
@@ -50,7 +49,6 @@ _ROUNDS = 3
 _LEVEL = 0.1
 _POLISHINGS, _POOLED = 2, 4
 _EASY = 5
-_MAX_LEADERS = 4
 _HIERARCHY = "scales that depend on other coordinates"
 _SAY = Callable[[str], None]
 
@@ -132,7 +130,7 @@ class Search:
         self._tried: list[Start] = []
         self._num_evaluations = 0
         self._wide = (np.zeros(size), np.ones(size))
-        self._influence, self._curvature = np.zeros(size), np.zeros(size)
+        self._rulers = Rulers(size)
 
     def run(self, key: PRNGKeyArray, ascents: Ascents) -> Choice:
         """Try starts and choose one."""
@@ -239,34 +237,21 @@ class Search:
             return
         if pilot.num_transitions <= _EASY:
             return
-        hierarchy = self._find_rulers(best)
-        by_scale, by_mean = _leaders(self._influence), _leaders(self._curvature)
-        if len(by_scale):
-            yield from self._follow(by_scale, x, pilot.weights)
+        # Those of a good start may have lost a neck that others went some way into.
+        for each in self._tried:
+            if each.pilot.reached and each is not best:
+                self._rulers.see(
+                    positions(each.placement, each.pilot.z), each.pilot.weights
+                )
+        hierarchy = self._rulers.see(x, pilot.weights)
+        self._rulers.see_bends(x, pilot.weights)
+        of_scales, of_means = self._rulers.of_scales, self._rulers.of_means
+        if len(of_scales):
+            yield from self._follow(of_scales, x, pilot.weights)
         elif hierarchy is not None:
             yield _HIERARCHY, hierarchy
-        if len(by_mean) and set(by_mean) != set(by_scale):
-            yield from self._follow(by_mean, x, pilot.weights)
-
-    def _find_rulers(self, best: Start) -> Hierarchy | None:
-        """Note which coordinates set scales, and with which means bend.
-
-        In the particles of all starts: those of a good start may have lost a neck that
-        others went some way into. The hierarchy is that of the best.
-        """
-        found = None
-        for start in self._tried:
-            if not start.pilot.reached:
-                continue
-            x, weights = positions(start.placement, start.pilot.z), start.pilot.weights
-            hierarchy = fit_hierarchy(x, weights)
-            if hierarchy is not None:
-                influence = influence_of(hierarchy)
-                self._influence = np.maximum(self._influence, influence)
-            if start is best:
-                found = hierarchy
-                self._curvature = np.maximum(self._curvature, curvature_of(x, weights))
-        return found
+        if len(of_means) and set(of_means) != set(of_scales):
+            yield from self._follow(of_means, x, pilot.weights)
 
     def _follow(self, leaders: np.ndarray, x: np.ndarray, weights: np.ndarray):
         """A normal that follows the leaders, unless training fails."""
@@ -339,23 +324,14 @@ def _gain(old: Start, new: Start) -> float:
     return old.difficulty / max(new.difficulty, 1e-12)
 
 
-def _leaders(influence: np.ndarray) -> np.ndarray:
-    """The few coordinates that rule others; none if they are many."""
-    leaders = np.flatnonzero(influence)
-    if len(leaders) > _MAX_LEADERS:
-        leaders = np.flatnonzero(influence > 0.3 * influence.max())
-    few = len(leaders) <= min(_MAX_LEADERS, len(influence) - 1)
-    return leaders if few else leaders[:0]
-
-
 def _needed(old: Start, new: Start) -> float:
     """How much better a start must be to be preferred."""
     before, after = old.placement, new.placement
     if isinstance(after, Hierarchy):
         return 1.5  # it costs more, and has to show that it is worth it
     if isinstance(after, Conditional) and isinstance(before, Conditional):
-        # With the same leaders it was fitted to particles that came further into a neck;
-        # with others it has to be clearly better, for what neither saw does not show.
+        # With the same leaders it was fitted to particles that came further into a
+        # neck. With others it must be clearly better: what neither saw does not show.
         return 0.5 if set(after.leaders) == set(before.leaders) else 1.5
     return 1.0
 
