@@ -192,6 +192,7 @@ def _cholesky(y: np.ndarray, weights: np.ndarray, count: float) -> np.ndarray:
     """Root of a covariance, drawn towards its diagonal where particles are few."""
     centred = y - weights @ y
     covariance = (centred * weights[:, None]).T @ centred
+    covariance = np.where(np.isfinite(covariance), covariance, 0)
     size = len(covariance)
     share = min(0.9, size / max(count, 1.0)) + 1e-6
     diagonal = np.diag(np.maximum(np.diag(covariance), 1e-12))
