@@ -13,7 +13,7 @@ from annealax.auto._conditional import (
     train_conditional,
 )
 from annealax.auto._hierarchy import fit_hierarchy
-from annealax.auto._rulers import Rulers, curvature_of, influence_of
+from annealax.auto._rulers import Rulers, _few, curvature_of, influence_of
 
 _ROOT = np.array([[1.0, 0, 0], [0.8, 0.6, 0], [-0.5, 0.3, 0.8]])
 
@@ -74,6 +74,9 @@ def test_rulers_are_few_or_none():
     # What one pass has shown is not forgotten when another does not show it.
     rulers.see(rng.normal(size=(2000, 4)), weights)
     assert rulers.of_scales.tolist() == [0]
+    # Next to a strong ruler a weak one is chance.
+    assert _few(np.array([2.4, 0.2, 0, 0])).tolist() == [0]
+    assert _few(np.array([1.0, 0.2, 0, 0])).tolist() == [0, 1]
     # A horseshoe has as many rulers as there are scales: no few lead.
     many = Rulers(12)
     scales = rng.normal(size=(2000, 6))

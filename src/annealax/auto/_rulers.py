@@ -12,7 +12,7 @@ MAX_LEADERS = 4
 """More rulers than these are left to a `Hierarchy`."""
 
 _INFLUENCE, _CURVATURE = 0.15, 0.5
-_STRONG = 0.3
+_WEAK, _STRONG = 0.15, 0.3
 
 
 class Rulers:
@@ -44,7 +44,7 @@ class Rulers:
 
 
 def _few(influence: np.ndarray) -> np.ndarray:
-    leaders = np.flatnonzero(influence)
+    leaders = np.flatnonzero(influence > _WEAK * influence.max())
     if len(leaders) > MAX_LEADERS:
         leaders = np.flatnonzero(influence > _STRONG * influence.max())
     few = len(leaders) <= min(MAX_LEADERS, len(influence) - 1)

@@ -48,7 +48,7 @@ _DEPTH = 15.0
 _ROUNDS = 3
 _LEVEL = 0.1
 _POLISHINGS, _POOLED = 2, 4
-_EASY = 5
+_EASY, _NOWHERE = 5, 5.0
 _HIERARCHY = "scales that depend on other coordinates"
 _SAY = Callable[[str], None]
 
@@ -237,9 +237,11 @@ class Search:
             return
         if pilot.num_transitions <= _EASY:
             return
-        # Those of a good start may have lost a neck that others went some way into.
+        # The particles of a good start may have lost a neck that others, unless they
+        # went nowhere, came some way into.
         for each in self._tried:
-            if each.pilot.reached and each is not best:
+            lost = pilot.log_normalizer - each.pilot.log_normalizer
+            if each.pilot.reached and lost < _NOWHERE and each is not best:
                 self._rulers.see(
                     positions(each.placement, each.pilot.z), each.pilot.weights
                 )
