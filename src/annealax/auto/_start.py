@@ -131,6 +131,7 @@ class Search:
         self._num_evaluations = 0
         self._wide = (np.zeros(size), np.ones(size))
         self._rulers = Rulers(size)
+        self._ahead: Coordinates | None = None
 
     def run(self, key: PRNGKeyArray, ascents: Ascents) -> Choice:
         """Try starts and choose one."""
@@ -154,6 +155,7 @@ class Search:
                 for name, placement in candidates(best):
                     key, subkey = jr.split(key)
                     best = self._compete(subkey, best, name, placement) or before
+                    self._ahead = best.placement
             if best is before or _gain(before, best) < 1.5:
                 break
         if isinstance(best.placement, Hierarchy):
@@ -250,7 +252,8 @@ class Search:
         of_scales, of_means = self._rulers.of_scales, self._rulers.of_means
         if len(of_scales):
             yield from self._follow(of_scales, x, pilot.weights)
-        elif hierarchy is not None:
+        if hierarchy is not None and not isinstance(self._ahead, Conditional):
+            # Too many leaders, or a density that is hard to learn from: a boundary.
             yield _HIERARCHY, hierarchy
         if len(of_means) and set(of_means) != set(of_scales):
             yield from self._follow(of_means, x, pilot.weights)
