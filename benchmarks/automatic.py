@@ -327,7 +327,8 @@ def table(done):
                 far = max(each["reached"] for each in of_method)
                 return f"no answer in twice the time (temperature {far:.2g} reached)"
             text = f"{np.sqrt(np.mean(np.square(found))):.3f}"
-            return text if len(found) == len(rows) else f"{text} ({len(found)} seeds)"
+            seeds = f"{len(found)} seed{'s' if len(found) > 1 else ''}"
+            return text if len(found) == len(rows) else f"{text} ({seeds})"
 
         warm = np.median([each["seconds"] - each["compiling"] for each in ours])
         compile_time = np.max([each["compiling"] for each in ours])
