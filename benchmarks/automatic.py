@@ -380,6 +380,9 @@ def main():
     arguments = parser.parse_args()
     jax.monitoring.register_event_duration_secs_listener(_listen)
     methods = arguments.methods.split(",")
+    known = ("sample", "plain", "blackjax", "truth")
+    if unknown := [method for method in methods if method not in known]:
+        parser.error(f"unknown methods {unknown}; use some of {list(known)}")
     for name in ROWS:
         if any(part.strip() in name for part in arguments.rows.split(",")):
             for method in methods:
