@@ -6,12 +6,11 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from annealax.auto._explore import Ascents, Modes
+from annealax.auto._explore import Ascents, Modes, explore
 from annealax.auto._mixture import peaks_at
 from annealax.auto._pareto import pareto_shape
 from annealax.auto._placement import Placement, from_moments, laplace, placed_path
 from annealax.auto._plan import Plan, lengths, round_up
-from annealax.auto._start import explore
 from annealax.targets import Funnel, GaussianMixture, Normal
 
 

@@ -54,7 +54,7 @@ class Conditional(eqx.Module):
     centre_slopes: Float[Array, "others features"]
     log_scales: Float[Array, " others"]
     log_scale_slopes: Float[Array, "others features"]
-    correlations: Float[Array, "twists others others"]
+    correlations: Float[Array, "twists others others"]  # below the diagonal
     log_det: Float[Array, ""]
 
     @property
@@ -82,14 +82,18 @@ class Conditional(eqx.Module):
         """From z to x, and the log Jacobian."""
         leaders, others = z[: self.num_leaders], z[self.num_leaders :]
         given = self.given(leaders)
-        y = self.others(given, others)
-        y = jnp.concatenate([self.leader_factor @ leaders, y])
-        return self.mean + self.axes @ y, self.log_det + jnp.sum(given.log_scales)
+        x = self.place(leaders, self.others(given, others))
+        return x, self.log_det + jnp.sum(given.log_scales)
 
     def others(self, given: "Given", z: Float[Array, " others"]) -> Array:
         """From z to the others, in standardised coordinates."""
-        mixed = z + given.twists @ (jnp.tril(self.correlations, -1) @ z)
+        mixed = z + given.twists @ (self.correlations @ z)
         return given.centres + jnp.exp(given.log_scales) * mixed
+
+    def place(self, leaders: Float[Array, " leaders"], others: Array) -> Array:
+        """From leaders in z and standardised others to x."""
+        y = jnp.concatenate([self.leader_factor @ leaders, others])
+        return self.mean + self.axes @ y
 
     def given(self, leaders: Float[Array, " leaders"]) -> "Given":
         """The normal distribution of the others."""
@@ -226,14 +230,20 @@ def _train(key, log_density, start):
     )
     num_leaders = start.num_leaders
 
-    def loss(parameters, z):
+    def combined(parameters):
         conditional = eqx.combine(parameters, rest)
+        lower = jnp.tril(conditional.correlations, -1)
+        return eqx.tree_at(lambda tree: tree.correlations, conditional, lower)
+
+    def loss(parameters, z):
+        conditional = combined(parameters)
 
         def one(z):
             leaders, others = z[:num_leaders], z[num_leaders:]
             given = conditional.given(leaders)
-            pull = _pull(conditional, log_density, z, given)
             y = conditional.others(given, others)
+            x = conditional.place(leaders, y)
+            pull = _pull(conditional, log_density, x, others, given)
             return -jnp.sum(jax.lax.stop_gradient(pull) * y)
 
         return jnp.mean(jax.vmap(one)(z))
@@ -248,22 +258,21 @@ def _train(key, log_density, start):
 
     carry = (parameters, optimiser.init(parameters))
     (parameters, _), _ = jax.lax.scan(step, carry, jr.split(key, _STEPS))
-    return eqx.combine(parameters, rest)
+    return combined(parameters)
 
 
-def _pull(conditional, log_density, z, given):
+def _pull(conditional, log_density, x, others, given):
     """Where the others should go: the gradient of log p - log q, q being fixed.
 
     It vanishes when q is right, whatever z, so that learning ends without noise (the
     path gradient). Points far out, where it is steep, count no more than others.
     """
-    num_leaders = conditional.num_leaders
-    x, _ = conditional.transform_and_log_det(z)
     score = jax.grad(lambda x: sanitise(log_density(x)))(x) @ conditional.axes
-    score = jnp.where(jnp.isfinite(score), score, 0)[num_leaders:]
-    others, scales = z[num_leaders:], jnp.exp(given.log_scales)
-    correlations = jnp.tril(conditional.correlations, -1)
-    mix = jnp.eye(len(others)) + jnp.tensordot(given.twists, correlations, 1)
+    score = jnp.where(jnp.isfinite(score), score, 0)[conditional.num_leaders :]
+    scales = jnp.exp(given.log_scales)
+    mix = jnp.eye(len(others)) + jnp.tensordot(
+        given.twists, conditional.correlations, 1
+    )
     away = jax.scipy.linalg.solve_triangular(mix.T, others, lower=False) / scales
     length = jnp.linalg.norm((scales * score) @ mix + others)
     longest = _STEEPEST * np.sqrt(len(others))

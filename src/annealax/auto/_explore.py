@@ -10,8 +10,9 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from annealax._path import sanitise
 
@@ -20,7 +21,15 @@ _ASCENTS_PER_SCALE = 16
 _NUM_STEPS = 200
 _FIRST_RATE, _LAST_RATE = 0.3, 3e-4
 _DIP = 0.5
-_MAX_MODES = 128
+_MAX_PEAKS = 128
+_MAX_EXPLORATIONS = 16
+_MIN_HITS = 5
+
+MAX_MODES = 100
+"""Up to so many are looked for one by one."""
+
+DEPTH = 15.0
+"""Modes this far below the highest, in nats, do not count."""
 
 NUM_ASCENTS = len(_SCALES) * _ASCENTS_PER_SCALE
 """Points in a batch of ascents."""
@@ -107,7 +116,7 @@ class Ascents:
         for index in order:
             if members[index] >= 0 or not np.isfinite(values[index]):
                 continue
-            if len(peaks) == _MAX_MODES:
+            if len(peaks) == _MAX_PEAKS:
                 break
             depth = np.asarray(
                 _dips(
@@ -122,6 +131,23 @@ class Ascents:
         assigned = members >= 0
         counts = np.bincount(members[assigned], hits[assigned], len(peaks))
         return Modes(points[peaks], values[peaks], counts.astype(int))
+
+
+def explore(key: PRNGKeyArray, ascents: Ascents, size: int) -> Modes:
+    """Ascend from all scales, then from the region of the modes until all are known."""
+    key, subkey = jr.split(key)
+    modes = ascents.from_scales(subkey, size)
+    for subkey in jr.split(key, _MAX_EXPLORATIONS):
+        kept = modes.highest(DEPTH)
+        count = len(kept.points)
+        if not 1 < count <= MAX_MODES:
+            break
+        modes = ascents.more(subkey, modes, kept.points.mean(0), kept.points.std(0))
+        after = modes.highest(DEPTH)
+        # Basins differ in size: what was hit once or twice has siblings not yet hit.
+        if len(after.points) == count and after.hits.min() >= _MIN_HITS:
+            break
+    return modes
 
 
 def _padded(values: np.ndarray, fill: float = 0.0) -> np.ndarray:

@@ -20,7 +20,6 @@ from annealax.auto._explore import Modes
 from annealax.auto._placement import Placement, laplace, widening
 from annealax.targets import GaussianMixture
 
-MAX_MODES = 100
 _WIDE_SHARE = 0.2
 _SAME_PEAK = 0.3
 

@@ -124,6 +124,18 @@ def placed_path(
     return GeometricPath(initial, Placed(log_density, placement), betas)
 
 
+def positions(placement: Coordinates, z: np.ndarray) -> np.ndarray:
+    """Where particles are, in double precision for affine placements."""
+    if isinstance(placement, Placement):
+        factor = np.asarray(placement.factor, np.float64)
+        z = np.asarray(z, np.float64)
+        moved = z * factor if factor.ndim == 1 else z @ factor.T
+        return np.asarray(placement.mean, np.float64) + moved
+    return np.asarray(
+        jax.vmap(lambda each: placement.transform_and_log_det(each)[0])(jnp.asarray(z))
+    )
+
+
 def widening(size: int) -> float:
     """How much wider than fitted a start is.
 

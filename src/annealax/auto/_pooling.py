@@ -8,8 +8,7 @@ import numpy as np
 from annealax._result import Result, StepInfo
 from annealax.auto._answer import log_mean
 from annealax.auto._pareto import pareto_shape
-from annealax.auto._placement import Coordinates
-from annealax.auto._start import positions
+from annealax.auto._placement import Coordinates, positions
 
 
 class Pool(NamedTuple):

@@ -8,8 +8,6 @@ for the same accuracy. So a narrow start never wins against a wide one that sees
 import dataclasses
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
@@ -20,14 +18,9 @@ from annealax.auto._conditional import (
     first_conditional,
     train_conditional,
 )
-from annealax.auto._explore import Ascents, Modes
+from annealax.auto._explore import DEPTH, MAX_MODES, Ascents, Modes, explore
 from annealax.auto._hierarchy import Hierarchy, fit_hierarchy
-from annealax.auto._mixture import (
-    MAX_MODES,
-    mixture_at_peaks,
-    peaks_at,
-    refit_mixture,
-)
+from annealax.auto._mixture import mixture_at_peaks, peaks_at, refit_mixture
 from annealax.auto._pilot import Pilot, run_pilot
 from annealax.auto._placement import (
     MAX_FULL_SIZE,
@@ -35,16 +28,14 @@ from annealax.auto._placement import (
     Placement,
     from_moments,
     placed_path,
+    positions,
 )
 from annealax.auto._rulers import Rulers
 
 _CONDITIONAL_ESS = 0.9
 _MAX_HIERARCHY_SIZE = 128
 _MAX_MIXTURE_SIZE = 256
-_MAX_EXPLORATIONS = 16
-_MIN_HITS = 5
 _EXPENSIVE_SIZE = 500
-_DEPTH = 15.0
 _ROUNDS = 3
 _LEVEL = 0.1
 _POLISHINGS, _POOLED = 2, 4
@@ -102,7 +93,7 @@ class Choice:
         """Modes that the start probably lacks, if it is made of modes."""
         placement = self.start.placement
         if isinstance(placement, Placement) and placement.initial is not None:
-            return self.modes.highest(_DEPTH).num_unseen
+            return self.modes.highest(DEPTH).num_unseen
         return 0.0
 
 
@@ -131,18 +122,17 @@ class Search:
         self._num_evaluations = 0
         self._wide = (np.zeros(size), np.ones(size))
         self._rulers = Rulers(size)
-        self._ahead: Coordinates | None = None
+        self._best: Start | None = None
 
     def run(self, key: PRNGKeyArray, ascents: Ascents) -> Choice:
         """Try starts and choose one."""
         key, subkey, self._key = jr.split(key, 3)
         modes = explore(subkey, ascents, self._size)
         self._num_evaluations += ascents.num_evaluations
-        best: Start | None = None
         for name, placement in self._first_candidates(modes):
             key, subkey = jr.split(key)
-            best = self._compete(subkey, best, name, placement)
-        if best is None:
+            self._compete(subkey, name, placement)
+        if self._best is None:
             raise SamplingError(
                 "no pilot pass reached the target: the log density may be -inf or NaN "
                 "nearly everywhere, or be far from anything that a normal start of "
@@ -150,14 +140,14 @@ class Search:
                 "with support="
             )
         for _ in range(_ROUNDS):
-            before = best
+            before = self._best
             for candidates in (self._by_moments, self._by_rulers):
-                for name, placement in candidates(best):
+                for name, placement in candidates(self._best):
                     key, subkey = jr.split(key)
-                    best = self._compete(subkey, best, name, placement) or before
-                    self._ahead = best.placement
-            if best is before or _gain(before, best) < 1.5:
+                    self._compete(subkey, name, placement)
+            if self._best is before or _gain(before, self._best) < 1.5:
                 break
+        best = self._best
         if isinstance(best.placement, Hierarchy):
             best = self._polish(key, best)
         return Choice(best, tuple(self._tried), modes, self._num_evaluations)
@@ -191,7 +181,7 @@ class Search:
     def _first_candidates(self, modes: Modes):
         """Starts that need no particles, the most promising first."""
         size = self._size
-        kept = modes.highest(_DEPTH)
+        kept = modes.highest(DEPTH)
         count = len(kept.points)
         if count > 1:
             self._wide = _wide_normal(kept.points)
@@ -252,7 +242,7 @@ class Search:
         of_scales, of_means = self._rulers.of_scales, self._rulers.of_means
         if len(of_scales):
             yield from self._follow(of_scales, x, pilot.weights)
-        if hierarchy is not None and not isinstance(self._ahead, Conditional):
+        if hierarchy is not None and self._best is best:
             # Too many leaders, or a density that is hard to learn from: a boundary.
             yield _HIERARCHY, hierarchy
         if len(of_means) and set(of_means) != set(of_scales):
@@ -268,9 +258,9 @@ class Search:
             names = ", ".join(map(str, leaders))
             yield f"normal that follows coordinates {names}", trained.conditional
 
-    def _compete(
-        self, key: PRNGKeyArray, best: Start | None, name: str, placement
-    ) -> Start | None:
+    def _compete(self, key: PRNGKeyArray, name: str, placement: Coordinates) -> None:
+        """Try a start; it is the best from now on if it does enough better."""
+        best = self._best
         few = 20 if self._size > _EXPENSIVE_SIZE else 60
         limit = 1000 if best is None else max(few, int(1.5 * len(best.pilot.betas)))
         pilot = self._pilot(key, placement, limit)
@@ -278,10 +268,9 @@ class Search:
         self._tried.append(start)
         self._say(str(start))
         if not (pilot.reached and np.isfinite(pilot.log_normalizer)):
-            return best
-        if best is None:
-            return start
-        return start if _gain(best, start) > _needed(best, start) else best
+            return
+        if best is None or _gain(best, start) > _needed(best, start):
+            self._best = start
 
     def _pilot(self, key: PRNGKeyArray, placement, limit: int = 1000) -> Pilot:
         pilot = run_pilot(
@@ -293,23 +282,6 @@ class Search:
         )
         self._num_evaluations += pilot.num_evaluations
         return pilot
-
-
-def explore(key: PRNGKeyArray, ascents: Ascents, size: int) -> Modes:
-    """Ascend from all scales, then from the region of the modes until all are known."""
-    key, subkey = jr.split(key)
-    modes = ascents.from_scales(subkey, size)
-    for subkey in jr.split(key, _MAX_EXPLORATIONS):
-        kept = modes.highest(_DEPTH)
-        count = len(kept.points)
-        if not 1 < count <= MAX_MODES:
-            break
-        modes = ascents.more(subkey, modes, kept.points.mean(0), kept.points.std(0))
-        after = modes.highest(_DEPTH)
-        # Basins differ in size: what was hit once or twice has siblings not yet hit.
-        if len(after.points) == count and after.hits.min() >= _MIN_HITS:
-            break
-    return modes
 
 
 def _wide_normal(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -339,15 +311,3 @@ def _needed(old: Start, new: Start) -> float:
         # neck. With others it must be clearly better: what neither saw does not show.
         return 0.5 if set(after.leaders) == set(before.leaders) else 1.5
     return 1.0
-
-
-def positions(placement: Coordinates, z: np.ndarray) -> np.ndarray:
-    """Where particles are, in double precision for affine placements."""
-    if isinstance(placement, Placement):
-        factor = np.asarray(placement.factor, np.float64)
-        z = np.asarray(z, np.float64)
-        moved = z * factor if factor.ndim == 1 else z @ factor.T
-        return np.asarray(placement.mean, np.float64) + moved
-    return np.asarray(
-        jax.vmap(lambda each: placement.transform_and_log_det(each)[0])(jnp.asarray(z))
-    )
