@@ -32,7 +32,6 @@ import optax
 from jax.scipy import stats
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from annealax._path import sanitise
 from annealax.auto._hierarchy import fit_coordinate
 
 _BENDS, _TWISTS = 16, 8
@@ -89,6 +88,12 @@ class Conditional(eqx.Module):
         """From z to the others, in standardised coordinates."""
         mixed = z + given.twists @ (self.correlations @ z)
         return given.centres + jnp.exp(given.log_scales) * mixed
+
+    def mix(self, given: "Given") -> Float[Array, "others others"]:
+        """From z to the others at unit scales."""
+        return jnp.eye(self.size - self.num_leaders) + jnp.tensordot(
+            given.twists, self.correlations, 1
+        )
 
     def place(self, leaders: Float[Array, " leaders"], others: Array) -> Array:
         """From leaders in z and standardised others to x."""
@@ -243,7 +248,9 @@ def _train(key, log_density, start):
             given = conditional.given(leaders)
             y = conditional.others(given, others)
             x = conditional.place(leaders, y)
-            pull = _pull(conditional, log_density, x, others, given)
+            # Beyond a boundary the density says nothing: there the particles do.
+            before = _score(start, start.given(leaders), y)
+            pull = _pull(conditional, log_density, x, others, given, before)
             return -jnp.sum(jax.lax.stop_gradient(pull) * y)
 
         return jnp.mean(jax.vmap(one)(z))
@@ -261,19 +268,25 @@ def _train(key, log_density, start):
     return combined(parameters)
 
 
-def _pull(conditional, log_density, x, others, given):
+def _pull(conditional, log_density, x, others, given, score_if_unknown):
     """Where the others should go: the gradient of log p - log q, q being fixed.
 
     It vanishes when q is right, whatever z, so that learning ends without noise (the
     path gradient). Points far out, where it is steep, count no more than others.
     """
-    score = jax.grad(lambda x: sanitise(log_density(x)))(x) @ conditional.axes
-    score = jnp.where(jnp.isfinite(score), score, 0)[conditional.num_leaders :]
-    scales = jnp.exp(given.log_scales)
-    mix = jnp.eye(len(others)) + jnp.tensordot(
-        given.twists, conditional.correlations, 1
-    )
+    value, gradient = jax.value_and_grad(log_density)(x)
+    score = (gradient @ conditional.axes)[conditional.num_leaders :]
+    known = jnp.isfinite(value) & jnp.all(jnp.isfinite(score))
+    score = jnp.where(known, score, score_if_unknown)
+    scales, mix = jnp.exp(given.log_scales), conditional.mix(given)
     away = jax.scipy.linalg.solve_triangular(mix.T, others, lower=False) / scales
     length = jnp.linalg.norm((scales * score) @ mix + others)
     longest = _STEEPEST * np.sqrt(len(others))
     return (score + away) * jnp.minimum(1, longest / jnp.maximum(length, 1e-30))
+
+
+def _score(conditional, given, y):
+    """Gradient of the log density of the others that the map gives them."""
+    scales, mix = jnp.exp(given.log_scales), conditional.mix(given)
+    z = jax.scipy.linalg.solve_triangular(mix, (y - given.centres) / scales, lower=True)
+    return -jax.scipy.linalg.solve_triangular(mix.T, z, lower=False) / scales
