@@ -17,7 +17,14 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from annealax.auto._explore import Modes
-from annealax.auto._placement import Placement, laplace, widening
+from annealax.auto._placement import (
+    Coordinates,
+    Placement,
+    laplace,
+    positions,
+    widening,
+)
+from annealax.auto._tails import StudentStart, fit_tails
 from annealax.targets import GaussianMixture
 
 _WIDE_SHARE = 0.2
@@ -42,6 +49,19 @@ class MixtureStart(eqx.Module):
     def log_prob(self, x: Float[Array, " size"]) -> Float[Array, ""]:
         """Normalised log density of one point."""
         return self.mixture(x)
+
+    def component_log_densities(
+        self, x: Float[Array, " size"]
+    ) -> Float[Array, " components"]:
+        """Log of share times density of each component."""
+        return self.mixture.component_log_densities(x)
+
+
+def is_of_modes(placement: Coordinates) -> bool:
+    """Whether passes start from a mixture that has a component at every mode."""
+    start = getattr(placement, "initial", None)
+    several = isinstance(start, StudentStart) and start.num_components > 1
+    return isinstance(start, MixtureStart) or several
 
 
 class Peaks(NamedTuple):
@@ -102,20 +122,12 @@ def refit_mixture(
     scale: np.ndarray,
 ) -> Placement | None:
     """One step of expectation maximisation on particles; the wide normal stays."""
-    start = placement.initial
-    assert isinstance(start, MixtureStart)
-    log_parts = np.asarray(
-        jax.vmap(start.mixture.component_log_densities)(jnp.asarray(z)), np.float64
-    )
-    log_parts[:, -1] -= 1e3  # the wide component explains nothing here
+    log_parts = _log_parts(placement, z)
     parts = np.exp(log_parts - log_parts.max(axis=1, keepdims=True))
     parts *= (weights / parts.sum(axis=1))[:, None]
-    factor = np.asarray(placement.factor, np.float64)
-    x = np.asarray(placement.mean, np.float64) + np.asarray(z, np.float64) @ factor.T
-    size = x.shape[1]
-    enough = 1 / np.sum(weights**2) * parts.sum(axis=0) > max(10, 2 * np.sqrt(size))
+    x = positions(placement, z)
     means, covariances, shares = [], [], []
-    for column in np.flatnonzero(enough[:-1]):
+    for column in np.flatnonzero(_enough(parts.sum(axis=0), weights, x.shape[1])):
         share = parts[:, column].sum()
         part = parts[:, column] / share
         mean = part @ x
@@ -127,6 +139,58 @@ def refit_mixture(
         return None
     total = np.asarray(shares)
     return _assemble(np.asarray(means), covariances, total / total.sum(), centre, scale)
+
+
+def with_tails(
+    placement: Placement,
+    z: np.ndarray,
+    weights: np.ndarray,
+    centre: np.ndarray,
+    scale: np.ndarray,
+) -> Placement | None:
+    """Student-t distributions fitted to the particles, if their tails are heavy.
+
+    One of them if the placement has one mode; else one at every mode, and a wide one.
+    """
+    x = positions(placement, z)
+    size = x.shape[1]
+    if is_of_modes(placement):
+        log_parts = _log_parts(placement, z)
+        count = log_parts.shape[1]
+        shares = np.bincount(log_parts.argmax(axis=1), weights, count)
+        log_parts = log_parts[:, _enough(shares, weights, size)]
+        if log_parts.shape[1] < 2:
+            return None
+        labels = log_parts.argmax(axis=1)
+    else:
+        labels = np.zeros(len(x), int)
+    tails = fit_tails(x, weights, labels)
+    if tails is None:
+        return None
+    shares = np.bincount(labels, weights)
+    origin = shares @ tails.means
+    inverse = np.linalg.inv(tails.factor)
+    places, scales = (tails.means - origin) @ inverse.T, tails.scales
+    if len(places) > 1:
+        wide = np.sqrt(np.diag(inverse @ np.diag(scale**2) @ inverse.T))
+        places = np.concatenate([places, [(centre - origin) @ inverse.T]])
+        scales = np.concatenate([scales, [wide]])
+        shares = np.concatenate([(1 - _WIDE_SHARE) * shares, [_WIDE_SHARE]])
+    start = StudentStart(places, scales, shares, tails.freedom, together=tails.together)
+    return Placement(origin, tails.factor, start)
+
+
+def _log_parts(placement: Placement, z: np.ndarray) -> np.ndarray:
+    """Log densities at particles, of all components but the wide one, the last."""
+    start = placement.initial
+    assert isinstance(start, MixtureStart | StudentStart)
+    densities = jax.vmap(start.component_log_densities)(jnp.asarray(z))
+    return np.asarray(densities, np.float64)[:, :-1]
+
+
+def _enough(shares: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
+    """Which components have enough particles to be fitted to them."""
+    return 1 / np.sum(weights**2) * shares > max(10, 2 * np.sqrt(size))
 
 
 def _assemble(

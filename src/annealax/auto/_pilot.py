@@ -11,6 +11,7 @@ slightly biased: they guide choices and never enter an answer.
 """
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -35,6 +36,9 @@ LONGEST = 2.0
 _ROUNDS = 3
 _GAIN = 1.5
 _MAX_TEMPERATURES = 1000
+_FAR = 3.0
+# Mean of the root of the distance between two draws of a standard normal.
+_ROOT_MOMENT = math.sqrt(2 / math.pi) * math.gamma(0.75)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,9 +176,7 @@ def _advance(
     variance = weighted_mean(particles.weights, (work - mean_work) ** 2)
     particles, _ = sampler.correct(subkey, particles, moved, edge)
 
-    centre = weighted_mean(particles.weights, particles.x)
-    spread = jnp.sqrt(weighted_mean(particles.weights, (particles.x - centre) ** 2))
-    scale = jnp.maximum(spread, 1e-3 * jnp.max(spread) + 1e-30)
+    scale = _scales(particles.x, particles.weights)
     log_density = path.at(beta_next)
     points = Point(particles.x, *jax.vmap(jax.value_and_grad(log_density))(particles.x))
 
@@ -193,6 +195,21 @@ def _advance(
         particles, x=points.x, log_density=points.log_density
     )
     return particles, _Step(beta_next, log_step, scale, rates[-1], variance)
+
+
+def _scales(x: Float[Array, "n size"], weights: Float[Array, " n"]) -> Array:
+    """Standard deviations, unless a few particles far out make most of them."""
+    centre = weighted_mean(weights, x)
+    spread = jnp.sqrt(weighted_mean(weights, (x - centre) ** 2))
+    # By a moment that even a Cauchy distribution has, of differences: it has no mean.
+    # A particle and the one half way round are seldom copies of each other.
+    half = len(x) // 2
+    pair = jnp.sqrt(weights * jnp.roll(weights, half))
+    pair = pair / jnp.maximum(jnp.sum(pair), 1e-30)
+    apart = jnp.abs(x - jnp.roll(x, half, axis=0))
+    typical = weighted_mean(pair, jnp.sqrt(apart)) ** 2 / _ROOT_MOMENT**2
+    spread = jnp.where(typical > 0, jnp.minimum(spread, _FAR * typical), spread)
+    return jnp.maximum(spread, 1e-3 * jnp.max(spread) + 1e-30)
 
 
 def _next_beta(

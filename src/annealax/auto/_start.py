@@ -20,7 +20,13 @@ from annealax.auto._conditional import (
 )
 from annealax.auto._explore import DEPTH, MAX_MODES, Ascents, Modes, explore
 from annealax.auto._hierarchy import Hierarchy, fit_hierarchy
-from annealax.auto._mixture import mixture_at_peaks, peaks_at, refit_mixture
+from annealax.auto._mixture import (
+    is_of_modes,
+    mixture_at_peaks,
+    peaks_at,
+    refit_mixture,
+    with_tails,
+)
 from annealax.auto._pilot import Pilot, run_pilot
 from annealax.auto._placement import (
     MAX_FULL_SIZE,
@@ -91,8 +97,7 @@ class Choice:
     @property
     def num_unseen(self) -> float:
         """Modes that the start probably lacks, if it is made of modes."""
-        placement = self.start.placement
-        if isinstance(placement, Placement) and placement.initial is not None:
+        if is_of_modes(self.start.placement):
             return self.modes.highest(DEPTH).num_unseen
         return 0.0
 
@@ -141,7 +146,7 @@ class Search:
             )
         for _ in range(_ROUNDS):
             before = self._best
-            for candidates in (self._by_moments, self._by_rulers):
+            for candidates in (self._by_moments, self._by_tails, self._by_rulers):
                 for name, placement in candidates(self._best):
                     key, subkey = jr.split(key)
                     self._compete(subkey, name, placement)
@@ -208,14 +213,23 @@ class Search:
             standard = Placement.scaled(np.zeros(self._size), 1.0)
             x = positions(placement, pilot.z)
             fitted, kind = from_moments(standard, x, pilot.weights)
-        elif placement.initial is None:
-            fitted, kind = from_moments(placement, pilot.z, pilot.weights)
-        else:
+        elif is_of_modes(placement):
             mixture = refit_mixture(placement, pilot.z, pilot.weights, *self._wide)
             if mixture is not None:
                 yield "Gaussians fitted to the particles at modes", mixture
             return
+        else:
+            fitted, kind = from_moments(placement, pilot.z, pilot.weights)
         yield f"mean and covariance of particles ({kind})", fitted
+
+    def _by_tails(self, best: Start):
+        """Starts with heavy tails, if the particles of the best so far have them."""
+        pilot, placement = best.pilot, best.placement
+        if isinstance(placement, Placement) and self._size <= _MAX_MIXTURE_SIZE:
+            tailed = with_tails(placement, pilot.z, pilot.weights, *self._wide)
+            if tailed is not None:
+                modes = " at modes" if is_of_modes(tailed) else ""
+                yield f"Student-t fitted to the particles{modes}", tailed
 
     def _by_rulers(self, best: Start):
         """Starts for models in which some coordinates rule others."""
@@ -224,8 +238,7 @@ class Search:
         if isinstance(placement, Conditional):
             yield from self._follow(placement.leaders, x, pilot.weights)
             return
-        of_modes = isinstance(placement, Placement) and placement.initial is not None
-        if of_modes or self._size > _MAX_HIERARCHY_SIZE:
+        if is_of_modes(placement) or self._size > _MAX_HIERARCHY_SIZE:
             return
         if pilot.num_transitions <= _EASY:
             return

@@ -1,0 +1,210 @@
+r"""Starts with heavy tails.
+
+Where particles lie further out than a normal allows, a pass from a normal has to carry
+them there, and weights of the few that arrive are large. A Student-t distribution has
+them there from the beginning. In the coordinates that whiten the scatter within a mode
+it comes in two forms, since a fit to one may be poor for the other: coordinates that
+are far out independently of each other, and coordinates that are so together,
+
+$$\prod_j \Big(1 + \frac{z_j^2}{\nu}\Big)^{-(\nu + 1) / 2} \qquad\text{and}\qquad
+  \Big(1 + \frac{|z|^2}{\nu}\Big)^{-(\nu + d) / 2}.$$
+
+Location, scales and $\nu$ are those of greatest likelihood (expectation maximisation:
+a point far out counts less); the likelihood also chooses the form.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Float, PRNGKeyArray
+from scipy import special
+
+_FREEDOMS = (30.0, 15.0, 8.0, 5.0, 3.5, 2.5, 1.8, 1.3, 1.0)
+_ROBUST = 3.0
+_ITERATIONS = 20
+_WORTH = 0.05
+_HEAVIER = 0.8
+_CHANCE = 4.0
+
+
+class StudentStart(eqx.Module):
+    """A mixture of Student-t distributions of one kind.
+
+    Args:
+        means: Location of each component.
+        scales: Scale of each coordinate in each component.
+        shares: Weights of the components; their sum is 1.
+        freedom: Degrees of freedom, of all components.
+        together: Whether coordinates are far out together, not independently.
+    """
+
+    means: Float[Array, "components size"]
+    scales: Float[Array, "components size"]
+    log_shares: Float[Array, " components"]
+    freedom: Float[Array, ""]
+    together: bool = eqx.field(static=True)
+
+    def __init__(self, means, scales, shares, freedom: float, *, together: bool):
+        dtype = jnp.result_type(float)
+        self.means = jnp.asarray(means, dtype)
+        self.scales = jnp.asarray(scales, dtype)
+        self.log_shares = jnp.asarray(np.log(shares), dtype)
+        self.freedom = jnp.asarray(freedom, dtype)
+        self.together = together
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one configuration."""
+        return self.means.shape[1:]
+
+    @property
+    def num_components(self) -> int:
+        """Number of components."""
+        return len(self.means)
+
+    def sample(self, key: PRNGKeyArray, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Independent draws."""
+        keys = jr.split(key, 3)
+        component = jr.categorical(keys[0], self.log_shares, shape=sample_shape)
+        normal = jr.normal(keys[1], (*sample_shape, *self.shape), self.means.dtype)
+        each = (*sample_shape, 1) if self.together else normal.shape
+        half = 0.5 * self.freedom
+        # The logarithm, since a gamma variable of few degrees of freedom underflows.
+        log_gamma = jr.loggamma(keys[2], half, each, self.means.dtype)
+        wide = normal * jnp.exp(0.5 * (jnp.log(half) - log_gamma))
+        return self.means[component] + self.scales[component] * wide
+
+    def log_prob(self, x: Float[Array, " size"]) -> Float[Array, ""]:
+        """Normalised log density of one point."""
+        return jax.nn.logsumexp(self.component_log_densities(x))
+
+    def component_log_densities(
+        self, x: Float[Array, " size"]
+    ) -> Float[Array, " components"]:
+        """Log of share times density of each component."""
+        z = (x - self.means) / self.scales
+        log_t = _log_student(z, self.freedom, jnp, gammaln, together=self.together)
+        return self.log_shares - jnp.sum(jnp.log(self.scales), axis=1) + log_t
+
+
+def _log_student(z, freedom, xp, log_gamma: Callable, *, together: bool):
+    """Log density of rows of standardised coordinates."""
+    count = z.shape[-1]
+    size = count if together else 1
+    log_peak = (
+        log_gamma(0.5 * (freedom + size))
+        - log_gamma(0.5 * freedom)
+        - 0.5 * size * xp.log(xp.pi * freedom)
+    )
+    square = z * z / freedom
+    if together:
+        return log_peak - 0.5 * (freedom + size) * xp.log1p(xp.sum(square, axis=-1))
+    tails = xp.sum(xp.log1p(square), axis=-1)
+    return count * log_peak - 0.5 * (freedom + 1) * tails
+
+
+class Tails(NamedTuple):
+    """Student-t distributions fitted to groups of particles.
+
+    Attributes:
+        factor: x = factor z; in z the scatter within groups is white.
+        means: Location of each group, in x.
+        scales: Scale of each coordinate of z, in each group.
+        freedom: Degrees of freedom.
+        together: The form, as in `StudentStart`.
+    """
+
+    factor: np.ndarray
+    means: np.ndarray
+    scales: np.ndarray
+    freedom: float
+    together: bool
+
+
+def fit_tails(x: np.ndarray, weights: np.ndarray, labels: np.ndarray) -> Tails | None:
+    """Fit to particles in groups; None if normal distributions do nearly as well.
+
+    Args:
+        x: Particles.
+        weights: Their weights, which sum to 1.
+        labels: Which group each belongs to, from 0; none may be empty.
+    """
+    members = np.eye(labels.max() + 1)[labels] * weights[:, None]
+    members /= members.sum(axis=0)
+    location, factor = _whiten(x, weights, labels, members)
+    inverse = np.linalg.inv(factor)
+    z, places = x @ inverse.T, location @ inverse.T
+    normal = np.sqrt(members.T @ (z - (members.T @ z)[labels]) ** 2)
+    log_normal = (
+        -0.5 * x.shape[1] * (1 + np.log(2 * np.pi))
+        - weights @ np.sum(np.log(normal), axis=1)[labels]
+    )
+    best, best_value = None, log_normal + _WORTH
+    for together in (False, True):
+        means, scales, last = places, np.ones_like(places), -np.inf
+        for freedom in _FREEDOMS:
+            for _ in range(_ITERATIONS):
+                means, scales = _maximise(
+                    z, labels, members, means, scales, freedom, together
+                )
+            standard = (z - means[labels]) / scales[labels]
+            log_t = _log_student(
+                standard, freedom, np, special.gammaln, together=together
+            )
+            value = weights @ (log_t - np.sum(np.log(scales), axis=1)[labels])
+            if value < last:
+                break
+            last = value
+            if value > best_value:
+                best_value = value
+                heavier = _HEAVIER * freedom
+                best = Tails(factor, means @ factor.T, scales, heavier, together)
+    return best
+
+
+def _maximise(z, labels, members, means, scales, freedom, together):
+    """Expectation maximisation, one step: points far out count less."""
+    square = ((z - means[labels]) / scales[labels]) ** 2
+    if together:
+        size = z.shape[1]
+        counts = (freedom + size) / (freedom + square.sum(axis=1, keepdims=True))
+    else:
+        counts = (freedom + 1) / (freedom + square)
+    counts = np.broadcast_to(counts, z.shape)
+    means = members.T @ (counts * z) / (members.T @ counts)
+    scales = np.sqrt(members.T @ (counts * (z - means[labels]) ** 2))
+    return means, np.maximum(scales, 1e-6)
+
+
+def _whiten(x, weights, labels, members):
+    """Locations, and a root of the scatter within groups that few points rule."""
+    size = x.shape[1]
+    groups = [x[labels == group] for group in range(members.shape[1])]
+    location = np.stack([np.median(each, axis=0) for each in groups])
+    away = np.median(np.abs(x - location[labels]), axis=0)
+    scatter = np.diag(np.maximum(away, 1e-12 * away.max() + 1e-100) ** 2)
+    for _ in range(_ITERATIONS):
+        centred = x - location[labels]
+        distance = np.sum(centred * np.linalg.solve(scatter, centred.T).T, axis=1)
+        counts = (_ROBUST + size) / (_ROBUST + distance)
+        rule = members * counts[:, None]
+        location = rule.T @ x / rule.sum(axis=0)[:, None]
+        centred = x - location[labels]
+        scatter = (centred * (weights * counts)[:, None]).T @ centred
+        scatter += 1e-9 * np.diag(np.diag(scatter)) + 1e-300 * np.eye(size)
+    spread = np.sqrt(np.diag(scatter))
+    correlation = scatter / np.outer(spread, spread)
+    # A correlation by chance would turn the axes, along which tails are heaviest.
+    few = _CHANCE * np.sqrt(np.sum(weights**2))
+    clear = np.where(np.abs(correlation) < few, 0, correlation)
+    if np.linalg.eigvalsh(clear)[0] > 1e-2:
+        correlation = clear
+    values, vectors = np.linalg.eigh(correlation + 1e-3 * np.eye(size))
+    root = (vectors * np.sqrt(np.maximum(values, 1e-6))) @ vectors.T
+    return location, spread[:, None] * root
