@@ -30,8 +30,10 @@ import jax.random as jr
 import numpy as np
 import optax
 from jax.scipy import stats
+from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from annealax._random import normals
 from annealax.auto._hierarchy import fit_coordinate
 
 _BENDS, _TWISTS = 16, 8
@@ -73,7 +75,9 @@ class Conditional(eqx.Module):
 
     def initial(self, width: float) -> "LeaderStart":
         """Where passes start, in z: the others from a normal of that width."""
-        return LeaderStart(self.num_leaders, self.size, jnp.asarray(width))
+        return LeaderStart(
+            self.num_leaders, self.size, jnp.asarray(width, jnp.result_type(float))
+        )
 
     def transform_and_log_det(
         self, z: Float[Array, " size"]
@@ -133,11 +137,12 @@ class LeaderStart(eqx.Module):
 
     def sample(self, key: PRNGKeyArray, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent draws."""
-        key_wide, key_normal = jr.split(key)
-        wide = jr.bernoulli(key_wide, _WIDE_SHARE, (*sample_shape, self.num_leaders))
-        others = jnp.full((*sample_shape, self.size - self.num_leaders), self.width)
-        scales = jnp.concatenate([jnp.where(wide, _WIDE, _NARROW), others], axis=-1)
-        return scales * jr.normal(key_normal, (*sample_shape, self.size))
+        count = self.num_leaders
+        drawn = normals(key, sample_shape, count + self.size, self.width.dtype)
+        choice, normal = drawn[..., :count], drawn[..., count:]
+        leaders = jnp.where(choice < ndtri(_WIDE_SHARE), _WIDE, _NARROW)
+        others = jnp.full((*sample_shape, self.size - count), self.width)
+        return jnp.concatenate([leaders, others], axis=-1) * normal
 
     def log_prob(self, x: Float[Array, " size"]) -> Float[Array, ""]:
         """Normalised log density of one point."""

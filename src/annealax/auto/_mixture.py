@@ -22,6 +22,7 @@ from annealax.auto._placement import (
     Placement,
     laplace,
     positions,
+    root_of,
     widening,
 )
 from annealax.auto._tails import StudentStart, fit_tails
@@ -202,12 +203,8 @@ def _assemble(
 ) -> Placement:
     """The placement that whitens within modes, with the mixture as its start."""
     size = means.shape[1]
-    within = sum(s * c for s, c in zip(shares, covariances, strict=True))
-    spread = np.sqrt(np.diag(within))
-    correlation = within / np.outer(spread, spread)
-    values, vectors = np.linalg.eigh(correlation + 1e-3 * np.eye(size))
-    root = (vectors * np.sqrt(np.maximum(values, 1e-6))) @ vectors.T
-    factor = spread[:, None] * root
+    within = np.tensordot(shares, np.asarray(covariances), 1)
+    factor = root_of(within)
     inverse = np.linalg.inv(factor)
     origin = shares @ means
     places = (means - origin) @ inverse.T

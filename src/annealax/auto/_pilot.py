@@ -113,11 +113,12 @@ def run_pilot(
     size = path.shape[0]
     key, subkey = jr.split(key)
     particles = _start(sampler, subkey)
-    beta, log_step = (
-        jnp.zeros(()),
-        jnp.log(jnp.asarray(min(1.0 / size**0.25, LONGEST / num_leapfrog))),
-    )
-    share = jnp.asarray(conditional_ess)
+    # With a type: numbers of Python would have every pass compiled a second time.
+    dtype = jnp.result_type(float)
+    beta = jnp.zeros((), dtype)
+    longest = min(1.0 / size**0.25, LONGEST / num_leapfrog)
+    log_step = jnp.asarray(math.log(longest), dtype)
+    share = jnp.asarray(conditional_ess, dtype)
     steps: list[_Step] = []
     while float(beta) < 1 and len(steps) < max_temperatures:
         key, subkey = jr.split(key)

@@ -12,10 +12,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flowjax.distributions import Normal
-from jaxtyping import Array, ArrayLike, Float
+from jax.scipy import stats
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from annealax._path import GeometricPath, InitialDistribution, sanitise
+from annealax._random import normals
 from annealax.auto._conditional import Conditional
 from annealax.auto._hierarchy import Hierarchy
 
@@ -94,6 +95,26 @@ Coordinates = Placement | Hierarchy | Conditional
 """Maps from z to x in which passes may work."""
 
 
+class NormalStart(eqx.Module):
+    """A normal of one width in all coordinates."""
+
+    size: int = eqx.field(static=True)
+    width: Float[Array, ""]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one configuration."""
+        return (self.size,)
+
+    def sample(self, key: PRNGKeyArray, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Independent draws."""
+        return self.width * normals(key, sample_shape, self.size, self.width.dtype)
+
+    def log_prob(self, x: Float[Array, " size"]) -> Float[Array, ""]:
+        """Normalised log density of one point."""
+        return jnp.sum(stats.norm.logpdf(x, 0, self.width))
+
+
 class Placed(eqx.Module):
     """A density in the coordinates of a placement."""
 
@@ -120,7 +141,7 @@ def placed_path(
     elif isinstance(placement, Placement) and placement.initial is not None:
         initial = placement.initial
     else:
-        initial = Normal(jnp.zeros(size), jnp.full(size, width))
+        initial = NormalStart(size, jnp.asarray(width, jnp.result_type(float)))
     return GeometricPath(initial, Placed(log_density, placement), betas)
 
 
@@ -143,6 +164,22 @@ def widening(size: int) -> float:
     an exact fit are about one nat apart.
     """
     return float(np.sqrt(1 + min(0.5, 2 / np.sqrt(size))))
+
+
+def root_of(covariance: np.ndarray, chance: float = 0.0) -> np.ndarray:
+    """A factor that turns axes as little as can be.
+
+    Args:
+        covariance: A covariance matrix.
+        chance: Correlations below this count for nothing, if what is left is one.
+    """
+    scale = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(scale, scale)
+    clear = np.where(np.abs(correlation) < chance, 0, correlation)
+    if chance and np.linalg.eigvalsh(clear)[0] > 1e-2:
+        correlation = clear
+    values, vectors = np.linalg.eigh(correlation + 1e-3 * np.eye(len(scale)))
+    return scale[:, None] * ((vectors * np.sqrt(np.maximum(values, 1e-6))) @ vectors.T)
 
 
 def from_moments(

@@ -255,9 +255,12 @@ class Search:
         of_scales, of_means = self._rulers.of_scales, self._rulers.of_means
         if len(of_scales):
             yield from self._follow(of_scales, x, pilot.weights)
+        assert self._best is not None
         if hierarchy is not None and self._best is best:
             # Too many leaders, or a density that is hard to learn from: a boundary.
             yield _HIERARCHY, hierarchy
+        if self._best.pilot.num_transitions <= _EASY:
+            return
         if len(of_means) and set(of_means) != set(of_scales):
             yield from self._follow(of_means, x, pilot.weights)
 

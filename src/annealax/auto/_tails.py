@@ -19,11 +19,13 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
-from jax.scipy.special import gammaln
+from jax.scipy.special import gammaln, ndtr
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy import special
+
+from annealax._random import normals
+from annealax.auto._placement import root_of
 
 _FREEDOMS = (30.0, 15.0, 8.0, 5.0, 3.5, 2.5, 1.8, 1.3, 1.0)
 _ROBUST = 3.0
@@ -70,15 +72,24 @@ class StudentStart(eqx.Module):
 
     def sample(self, key: PRNGKeyArray, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent draws."""
-        keys = jr.split(key, 3)
-        component = jr.categorical(keys[0], self.log_shares, shape=sample_shape)
-        normal = jr.normal(keys[1], (*sample_shape, *self.shape), self.means.dtype)
-        each = (*sample_shape, 1) if self.together else normal.shape
-        half = 0.5 * self.freedom
-        # The logarithm, since a gamma variable of few degrees of freedom underflows.
-        log_gamma = jr.loggamma(keys[2], half, each, self.means.dtype)
-        wide = normal * jnp.exp(0.5 * (jnp.log(half) - log_gamma))
-        return self.means[component] + self.scales[component] * wide
+        size = self.means.shape[1]
+        drawn = normals(key, sample_shape, 2 * size + 1, self.means.dtype)
+        first, second = drawn[..., :size], drawn[..., size:-1]
+        below = jnp.cumsum(jnp.exp(self.log_shares))[:-1]
+        component = jnp.searchsorted(below, ndtr(drawn[..., -1]), side="right")
+        freedom = self.freedom
+        if self.together:
+            freedom = freedom + jnp.arange(size)
+        # Exactly Student-t, from the length of a pair of normals (Bailey, 1994).
+        exponent = (first * first + second * second) / freedom
+        t = first * jnp.sqrt(jnp.expm1(exponent) / exponent)
+        if self.together:
+            # Given those before it, a coordinate has a degree of freedom more for each
+            # of them, and a scale that grows with their length.
+            grown = jnp.log1p(t * t / freedom)
+            before = jnp.cumsum(grown, axis=-1) - grown
+            t = t * jnp.sqrt(self.freedom / freedom) * jnp.exp(0.5 * before)
+        return self.means[component] + self.scales[component] * t
 
     def log_prob(self, x: Float[Array, " size"]) -> Float[Array, ""]:
         """Normalised log density of one point."""
@@ -198,13 +209,4 @@ def _whiten(x, weights, labels, members):
         centred = x - location[labels]
         scatter = (centred * (weights * counts)[:, None]).T @ centred
         scatter += 1e-9 * np.diag(np.diag(scatter)) + 1e-300 * np.eye(size)
-    spread = np.sqrt(np.diag(scatter))
-    correlation = scatter / np.outer(spread, spread)
-    # A correlation by chance would turn the axes, along which tails are heaviest.
-    few = _CHANCE * np.sqrt(np.sum(weights**2))
-    clear = np.where(np.abs(correlation) < few, 0, correlation)
-    if np.linalg.eigvalsh(clear)[0] > 1e-2:
-        correlation = clear
-    values, vectors = np.linalg.eigh(correlation + 1e-3 * np.eye(size))
-    root = (vectors * np.sqrt(np.maximum(values, 1e-6))) @ vectors.T
-    return location, spread[:, None] * root
+    return location, root_of(scatter, _CHANCE * np.sqrt(np.sum(weights**2)))
