@@ -98,6 +98,25 @@ def test_light_tails_need_no_student():
         assert fit_tails(x, weights, labels) is None
 
 
+def test_particles_that_tell_nothing_give_no_fit():
+    weights, labels = np.full(100, 0.01), np.zeros(100, int)
+    x = _draws(100, 2.0, together=True)
+    lost = np.where(np.arange(100)[:, None] == 7, np.inf, x)
+    for useless in (np.ones((100, 3)), np.column_stack([x, np.ones(100)]), lost):
+        assert fit_tails(useless, weights, labels) is None
+    copies = np.repeat(x[:3], [98, 1, 1], axis=0)
+    tails = fit_tails(copies, weights, labels)
+    assert tails is None or np.isfinite(tails.factor).all()
+
+
+def test_few_particles_give_scales_alone():
+    rng = np.random.default_rng(5)
+    x = rng.standard_t(2, size=(100, 40)) * np.linspace(0.5, 2, 40)
+    tails = fit_tails(x, np.full(100, 0.01), np.zeros(100, int))
+    assert np.isfinite(tails.scales).all()
+    np.testing.assert_allclose(tails.factor, np.diag(np.diag(tails.factor)), atol=1e-12)
+
+
 def test_chance_turns_no_axis():
     x = _draws(2000, 1.0, together=False)
     tails = fit_tails(x, np.full(len(x), 1 / len(x)), np.zeros(len(x), int))

@@ -32,7 +32,7 @@ _ROBUST = 3.0
 _ITERATIONS = 20
 _WORTH = 0.05
 _HEAVIER = 0.8
-_CHANCE = 4.0
+_CHANCE, _ENOUGH = 4.0, 5
 
 
 class StudentStart(eqx.Module):
@@ -144,8 +144,10 @@ def fit_tails(x: np.ndarray, weights: np.ndarray, labels: np.ndarray) -> Tails |
     Args:
         x: Particles.
         weights: Their weights, which sum to 1.
-        labels: Which group each belongs to, from 0; none may be empty.
+        labels: Which group each belongs to, from 0; each has some weight.
     """
+    if not (np.isfinite(x).all() and (np.ptp(x, axis=0) > 0).all()):
+        return None
     members = np.eye(labels.max() + 1)[labels] * weights[:, None]
     members /= members.sum(axis=0)
     location, factor = _whiten(x, weights, labels, members)
@@ -194,8 +196,9 @@ def _maximise(z, labels, members, means, scales, freedom, together):
 
 
 def _whiten(x, weights, labels, members):
-    """Locations, and a root of the scatter within groups that few points rule."""
+    """Locations, and a root of the scatter within groups, which no few points rule."""
     size = x.shape[1]
+    count = 1 / np.sum(weights**2)
     groups = [x[labels == group] for group in range(members.shape[1])]
     location = np.stack([np.median(each, axis=0) for each in groups])
     away = np.median(np.abs(x - location[labels]), axis=0)
@@ -208,5 +211,6 @@ def _whiten(x, weights, labels, members):
         location = rule.T @ x / rule.sum(axis=0)[:, None]
         centred = x - location[labels]
         scatter = (centred * (weights * counts)[:, None]).T @ centred
-        scatter += 1e-9 * np.diag(np.diag(scatter)) + 1e-300 * np.eye(size)
-    return location, root_of(scatter, _CHANCE * np.sqrt(np.sum(weights**2)))
+        alone = np.diag(np.diag(scatter))
+        scatter = scatter + 1e-9 * alone if count >= _ENOUGH * size else alone
+    return location, root_of(scatter, _CHANCE / np.sqrt(count))
