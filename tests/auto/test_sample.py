@@ -194,6 +194,12 @@ def test_replicates_that_agree_by_chance_do_not_shrink_the_error_bar():
     assert pooled_stderr(spread, np.full(8, 0.01), 0.0) > 0.2
 
 
+def test_rounding_is_an_error_too():
+    """Single precision has no number between 1e5 and 1e5 + 0.0078."""
+    large = pooled_stderr(np.full(8, 1e5), np.full(8, 1e-4), 0.0)
+    np.testing.assert_allclose(large, 1e5 * np.finfo(np.float32).eps, rtol=1e-3)
+
+
 def test_doubts_are_put_in_words(model):
     shares = np.array([[1, 0]] * 9 + [[0.5, 0.5]])
     modes = ModeTable(np.zeros((2, 2)), shares, np.array([0.9, 0.1]))
@@ -213,6 +219,9 @@ def test_doubts_are_put_in_words(model):
     text = " ".join(found)
     for word in ("disagree", "heavy tail", "effective sample size", "fewer than half"):
         assert word in text
+    assert "rounded" not in text
+    large = pool._replace(log_normalizers=np.full(10, 3e6), pareto_k=0.0)
+    assert "rounded to 0.36" in " ".join(doubts(large, modes, 0.0))
 
 
 def test_the_interval_is_students(model):

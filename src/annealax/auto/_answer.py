@@ -151,7 +151,8 @@ class Sample:
         """Standard error of log Z.
 
         The larger of two, between and within replicates, widened where the tail of the
-        weights is heavy (`pareto_k` above 0.35).
+        weights is heavy (`pareto_k` above 0.35), and never below what the precision of
+        the numbers allows.
         """
         return float(pooled_stderr(*self._estimates, self.pareto_k))
 
@@ -299,7 +300,8 @@ def pooled_stderr(
 
     Few replicates may agree by chance, and the error bar of a single run may miss what
     all its particles missed: the larger of the two counts. A heavy tail makes both too
-    small: they are widened for it.
+    small: they are widened for it. A log Z of 1e5 is rounded to 0.008 in single
+    precision.
     """
     relative = np.exp(
         np.asarray(log_normalizers, np.float64) - log_mean(log_normalizers)
@@ -308,7 +310,15 @@ def pooled_stderr(
     within = np.mean((relative * np.asarray(stderrs, np.float64)) ** 2)
     between = np.var(relative, ddof=1) if count > 1 else math.inf
     variance = max(within, between if math.isfinite(between) else 0) / count
-    return tail_factor(pareto_k) * math.sqrt(variance)
+    return math.hypot(
+        tail_factor(pareto_k) * math.sqrt(variance), rounding_of(log_normalizers)
+    )
+
+
+def rounding_of(log_normalizers: np.ndarray) -> float:
+    """Distance of numbers of that size in the precision in use."""
+    epsilon = float(jnp.finfo(jnp.result_type(float)).eps)
+    return epsilon * float(np.max(np.abs(log_normalizers)))
 
 
 def _logsumexp(values: np.ndarray) -> float:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from annealax._result import StepInfo
-from annealax.auto._answer import ModeTable, pooled_stderr
+from annealax.auto._answer import ModeTable, pooled_stderr, rounding_of
 from annealax.auto._pooling import Pool
 
 _MIN_ESS = 200
@@ -42,6 +42,13 @@ def _about_replicates(
             f"replicates disagree: log Z differs by {spread:.2g} from one to another, "
             f"but each claims {typical:.2g}; parts of the target may be missed by "
             "some: give a larger budget"
+        )
+    rounding = rounding_of(log_normalizers)
+    if rounding > 0.5 * error:
+        yield (
+            f"log Z is so large that it is rounded to {rounding:.2g}, which is most of "
+            "its error: subtract a constant from the log density, or use double "
+            'precision (jax.config.update("jax_enable_x64", True))'
         )
     if error > 0.2:
         yield (

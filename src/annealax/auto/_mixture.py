@@ -112,7 +112,7 @@ def mixture_at_peaks(peaks: Peaks, centre: np.ndarray, scale: np.ndarray) -> Pla
     log_shares = np.asarray(peaks.log_masses) - np.max(peaks.log_masses)
     shares = np.exp(np.maximum(log_shares, -8.0))
     shares /= shares.sum()
-    return _assemble(np.asarray(means), covariances, shares, centre, scale)
+    return mixture_of(np.asarray(means), covariances, shares, centre, scale)
 
 
 def refit_mixture(
@@ -139,7 +139,9 @@ def refit_mixture(
     if len(means) < 2:
         return None
     total = np.asarray(shares)
-    return _assemble(np.asarray(means), covariances, total / total.sum(), centre, scale)
+    return mixture_of(
+        np.asarray(means), covariances, total / total.sum(), centre, scale
+    )
 
 
 def with_tails(
@@ -194,14 +196,22 @@ def _enough(shares: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
     return 1 / np.sum(weights**2) * shares > max(10, 2 * np.sqrt(size))
 
 
-def _assemble(
+def mixture_of(
     means: np.ndarray,
     covariances: Sequence[np.ndarray],
     shares: np.ndarray,
     centre: np.ndarray,
     scale: np.ndarray,
 ) -> Placement:
-    """The placement that whitens within modes, with the mixture as its start."""
+    """Gaussians and a wide normal, in coordinates that whiten their mean covariance.
+
+    Args:
+        means: Means of the Gaussians.
+        covariances: Their covariances.
+        shares: Their weights, which sum to 1.
+        centre: Of the wide normal.
+        scale: Of the wide normal.
+    """
     size = means.shape[1]
     within = np.tensordot(shares, np.asarray(covariances), 1)
     factor = root_of(within)
@@ -211,7 +221,7 @@ def _assemble(
     variances = np.stack(
         [np.diag(inverse @ covariance @ inverse.T) for covariance in covariances]
     )
-    variances = np.maximum(variances, 1e-4) * widening(size) ** 2
+    variances = np.maximum(variances, 1e-8) * widening(size) ** 2
     wide = np.diag(inverse @ np.diag(scale**2) @ inverse.T)
     mixture = GaussianMixture(
         np.concatenate([places, [(centre - origin) @ inverse.T]]),

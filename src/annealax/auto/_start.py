@@ -36,6 +36,7 @@ from annealax.auto._placement import (
     placed_path,
     positions,
 )
+from annealax.auto._regions import Cloud, with_region
 from annealax.auto._rulers import Rulers
 
 _CONDITIONAL_ESS = 0.9
@@ -146,7 +147,12 @@ class Search:
             )
         for _ in range(_ROUNDS):
             before = self._best
-            for candidates in (self._by_moments, self._by_tails, self._by_rulers):
+            for candidates in (
+                self._by_regions,
+                self._by_moments,
+                self._by_tails,
+                self._by_rulers,
+            ):
                 for name, placement in candidates(self._best):
                     key, subkey = jr.split(key)
                     self._compete(subkey, name, placement)
@@ -203,6 +209,18 @@ class Search:
         if count > 1:
             yield f"normal as wide as {count} modes", Placement.scaled(*self._wide)
         yield "standard normal", Placement.scaled(np.zeros(size), 1.0)
+
+    def _by_regions(self, best: Start):
+        """Mixtures with what another start found far from the best so far."""
+        if self._size > _MAX_MIXTURE_SIZE:
+            return
+        cloud = _cloud(best)
+        for each in self._tried:
+            if each is not best and each.pilot.reached:
+                mixture = with_region(cloud, _cloud(each), *self._wide)
+                if mixture is not None:
+                    yield f"Gaussians for {best.name} and for {each.name}", mixture
+                    return
 
     def _by_moments(self, best: Start):
         """Starts with the mean and covariance of the particles of the best so far."""
@@ -298,6 +316,13 @@ class Search:
         )
         self._num_evaluations += pilot.num_evaluations
         return pilot
+
+
+def _cloud(start: Start) -> Cloud:
+    """Where its particles ended."""
+    pilot = start.pilot
+    x = positions(start.placement, pilot.z)
+    return Cloud(np.asarray(x, np.float64), pilot.weights, pilot.log_normalizer)
 
 
 def _wide_normal(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
