@@ -12,6 +12,7 @@ from scipy import stats
 import annealax as ax
 from annealax import InvalidInputError, SamplingError
 from annealax.auto._answer import ModeTable, Stage, pooled_stderr
+from annealax.auto._explore import Ascents
 from annealax.auto._messages import doubts
 from annealax.auto._pooling import Pool
 from annealax.auto._sample import _Errors, _Job
@@ -159,6 +160,22 @@ def test_modes_that_a_standard_normal_would_miss():
     result = ax.sample(target, seed=0)
     assert abs(result.log_normalizer) < 0.1
     np.testing.assert_allclose(result.modes.weights, [1 / 2, 1 / 3, 1 / 6], atol=0.05)
+
+
+def test_a_narrow_mode_that_no_ascent_finds():
+    """All ascents end in the broad mode; particles of a wide start settle in both."""
+
+    def log_density(x):
+        broad = jnp.sum(norm.logpdf(x, 0.0, 2.0)) + np.log(0.6)
+        narrow = jnp.sum(norm.logpdf(x, 6.0, 0.5)) + np.log(0.4)
+        return jnp.logaddexp(broad, narrow)
+
+    assert len(Ascents(log_density).from_scales(jr.key(0), 5).points) == 1
+    result = ax.sample(log_density, 5, seed=0)
+    low, high = result.log_normalizer_interval(0.9999)
+    assert low < 0 < high
+    share = np.asarray(result.weights) @ (np.asarray(result.vectors).mean(axis=1) > 4)
+    assert share == pytest.approx(0.4, abs=0.02)
 
 
 def test_zero_density_nearly_everywhere_is_an_error():

@@ -58,6 +58,27 @@ def test_the_jacobian_makes_log_z_the_same_in_both_spaces(support, low, high):
     np.testing.assert_allclose(float(line), inside, rtol=2e-3)
 
 
+@pytest.mark.parametrize(
+    ("support", "low", "high"),
+    [
+        ("positive", 0, np.inf),
+        ("unit", 0, 1),
+        ((2, 5), 2, 5),
+        ((None, -1), -np.inf, -1),
+        ((-3, 0), -3, 0),
+        ("simplex", 0, 1.001),
+    ],
+)
+def test_values_never_lie_on_the_bounds(support, low, high):
+    """There the density of beta(1/2, 1/2) is infinite."""
+    space = Space(3, support)
+    for far in (-200.0, 0.0, 200.0):
+        value, _ = space.constrain(jnp.full(space.size, far))
+        assert jnp.isfinite(value).all()
+        # Also as compiled programs see it, which take the smallest numbers for zero.
+        assert bool(jax.jit(lambda x: jnp.all((x > low) & (x < high)))(value))
+
+
 def test_simplex_against_automatic_differentiation():
     simplex = Simplex((4,))
     x = jnp.asarray([0.3, -1.0, 0.7])

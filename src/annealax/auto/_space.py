@@ -81,12 +81,14 @@ class Parameter(NamedTuple):
         shape: Its shape in the user's space.
         free_shape: Its shape without constraints.
         bijection: From the latter to the former.
+        bounds: It lies between these, and never on them.
     """
 
     name: str
     shape: Shape
     free_shape: Shape
     bijection: AbstractBijection | Simplex
+    bounds: tuple[float, float] = (-math.inf, math.inf)
 
 
 class Space(eqx.Module):
@@ -133,7 +135,8 @@ class Space(eqx.Module):
                 values[each.name] = free
             else:
                 value, term = each.bijection.transform_and_log_det(free)
-                values[each.name], log_det = value, log_det + term
+                values[each.name] = _strictly_inside(value, each.bounds)
+                log_det = log_det + term
             start = stop
         return (values if self.named else values[_ONLY]), log_det
 
@@ -193,6 +196,23 @@ class FreeDensity(eqx.Module):
             )
 
 
+def _strictly_inside(value: Array, bounds: tuple[float, float]) -> Array:
+    """Off the bounds, on which a map ends far out by rounding.
+
+    There a density such as that of beta(1/2, 1/2) is infinite.
+    """
+    if bounds == (-math.inf, math.inf):
+        return value
+    numbers = jnp.finfo(value.dtype)
+    low, high = (np.asarray(each, value.dtype) for each in bounds)
+    low = np.nextafter(low, np.inf, dtype=value.dtype)
+    high = np.nextafter(high, -np.inf, dtype=value.dtype)
+    # Below this, numbers are taken for zero.
+    low = np.where(np.abs(low) < numbers.tiny, numbers.tiny, low)
+    high = np.where(np.abs(high) < numbers.tiny, -numbers.tiny, high)
+    return jnp.clip(value, low.astype(value.dtype), high.astype(value.dtype))
+
+
 def _shape(shape: int | Sequence[int], name: str) -> Shape:
     sizes = (shape,) if isinstance(shape, int | np.integer) else shape
     try:
@@ -230,14 +250,15 @@ def _parameter(name: str, shape: Shape, support: Support) -> Parameter:
         return Parameter(name, shape, shape, identity)
     if isinstance(support, str) and support == "simplex":
         simplex = Simplex(shape)
-        return Parameter(name, shape, simplex.free_shape, simplex)
+        return Parameter(name, shape, simplex.free_shape, simplex, (0.0, math.inf))
     if isinstance(support, AbstractBijection):
         return _from_bijection(name, shape, support)
     if isinstance(support, str):
         if support == "positive":
-            return Parameter(name, shape, shape, _exp(shape))
+            return Parameter(name, shape, shape, _exp(shape), (0.0, math.inf))
         if support == "unit":
-            return Parameter(name, shape, shape, _interval(shape, 0.0, 1.0))
+            unit = _interval(shape, 0.0, 1.0)
+            return Parameter(name, shape, shape, unit, (0.0, 1.0))
         raise InvalidInputError(
             f"unknown support {support!r} of {label}; use 'real', 'positive', 'unit', "
             "'simplex', a pair of bounds such as (0, 10), or a flowjax bijection"
@@ -249,7 +270,12 @@ def _parameter(name: str, shape: Shape, support: Support) -> Parameter:
             f"support of {label} must be a name, a pair of bounds or a flowjax "
             f"bijection; got {support!r}"
         ) from None
-    return Parameter(name, shape, shape, _bounded(shape, low, high, label))
+    bijection = _bounded(shape, low, high, label)
+    low, high = (
+        each if math.isfinite(each) else end
+        for each, end in ((low, -math.inf), (high, math.inf))
+    )
+    return Parameter(name, shape, shape, bijection, (low, high))
 
 
 def _bounded(shape: Shape, low: float, high: float, label: str) -> AbstractBijection:

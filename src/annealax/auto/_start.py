@@ -47,6 +47,7 @@ _ROUNDS = 3
 _LEVEL = 0.1
 _POLISHINGS, _POOLED = 2, 4
 _EASY, _NOWHERE = 5, 5.0
+_WIDER, _WIDE_PASSES = 10.0, 3
 _HIERARCHY = "scales that depend on other coordinates"
 _SAY = Callable[[str], None]
 
@@ -138,6 +139,8 @@ class Search:
         for name, placement in self._first_candidates(modes):
             key, subkey = jr.split(key)
             self._compete(subkey, name, placement)
+        key, subkey = jr.split(key)
+        modes = self._look_wider(subkey, modes, ascents)
         if self._best is None:
             raise SamplingError(
                 "no pilot pass reached the target: the log density may be -inf or NaN "
@@ -198,17 +201,54 @@ class Search:
             self._wide = _wide_normal(kept.points)
         largest = MAX_FULL_SIZE if count == 1 else _MAX_MIXTURE_SIZE
         if count <= MAX_MODES and size <= largest:
-            peaks = peaks_at(self._log_density, kept)
-            self._num_evaluations += peaks.num_evaluations
-            found = len(peaks.placements)
-            if found == 1:
-                yield "Gaussian at the mode (Laplace)", peaks.placements[0]
-            elif found > 1:
-                mixture = mixture_at_peaks(peaks, *self._wide)
-                yield f"Gaussians at {found} modes and a wide one", mixture
+            yield from self._at_peaks(kept)
         if count > 1:
             yield f"normal as wide as {count} modes", Placement.scaled(*self._wide)
         yield "standard normal", Placement.scaled(np.zeros(size), 1.0)
+
+    def _look_wider(self, key: PRNGKeyArray, modes: Modes, ascents: Ascents) -> Modes:
+        """If one mode is known: others that a wide start finds, and ascents do not.
+
+        A broad mode draws nearly all ascents from where they start. Particles settle
+        also in narrow ones.
+        """
+        alone = len(modes.highest(DEPTH).points) <= 1
+        if self._best is None or not alone or self._size > _MAX_MIXTURE_SIZE:
+            return modes
+        cloud = _cloud(self._best)
+        mean = cloud.weights @ cloud.x
+        scale = np.sqrt(cloud.weights @ (cloud.x - mean) ** 2)
+        self._wide = (mean, _WIDER * np.maximum(scale, 1.0))
+        wide = Placement.scaled(*self._wide)
+        key_mixture, key_ascents, first, *others = jr.split(key, 2 + _WIDE_PASSES)
+        self._compete(first, "wide normal", wide)
+        pilots = [self._tried[-1].pilot]
+        if pilots[0].reached:
+            pilots += [self._pilot(each, wide) for each in others]
+        pilots = [each for each in pilots if each.reached]
+        if not pilots:
+            return modes
+        before = ascents.num_evaluations
+        x = np.concatenate([positions(wide, each.z) for each in pilots])
+        weights = np.concatenate([each.weights / len(pilots) for each in pilots])
+        modes = ascents.from_particles(key_ascents, modes, x, weights)
+        self._num_evaluations += ascents.num_evaluations - before
+        kept = modes.highest(DEPTH)
+        if 1 < len(kept.points) <= MAX_MODES:
+            for name, placement in self._at_peaks(kept):
+                self._compete(key_mixture, name, placement)
+        return modes
+
+    def _at_peaks(self, modes: Modes):
+        """Gaussians at the peaks of modes."""
+        peaks = peaks_at(self._log_density, modes)
+        self._num_evaluations += peaks.num_evaluations
+        found = len(peaks.placements)
+        if found == 1:
+            yield "Gaussian at the mode (Laplace)", peaks.placements[0]
+        elif found > 1:
+            mixture = mixture_at_peaks(peaks, *self._wide)
+            yield f"Gaussians at {found} modes and a wide one", mixture
 
     def _by_regions(self, best: Start):
         """Mixtures with what another start found far from the best so far."""
