@@ -79,6 +79,11 @@ class Pilot:
         """Whether it got to the target within the allowed temperatures."""
         return bool(self.betas[-1] == 1)
 
+    @property
+    def usable(self) -> bool:
+        """Whether it got there with an estimate."""
+        return self.reached and math.isfinite(self.log_normalizer)
+
 
 class _Step(NamedTuple):
     beta: Float[Array, ""]

@@ -76,6 +76,8 @@ class _Ellipsoid(NamedTuple):
 def _ellipsoid(cloud: Cloud) -> _Ellipsoid | None:
     mean, covariance = _moments(cloud.x, cloud.weights)
     diagonal = np.diag(np.diag(covariance))
+    if not np.isfinite(covariance).all():
+        return None
     try:
         factor = np.linalg.cholesky(covariance + 1e-9 * diagonal)
     except np.linalg.LinAlgError:

@@ -31,6 +31,7 @@ from annealax._result import Result
 from annealax._sampler import Sampler
 from annealax._snapshot import Callback, as_callbacks, call_all
 from annealax.auto._answer import ReplicateSnapshot, Sample, Stage, log_mean
+from annealax.auto._choice import Choice
 from annealax.auto._explore import Ascents
 from annealax.auto._flow_choice import FAMILIES, choose_flows, families_for
 from annealax.auto._kept import Kept
@@ -39,7 +40,7 @@ from annealax.auto._modes import find_modes
 from annealax.auto._plan import Plan, first_plan, work_of
 from annealax.auto._pooling import pool_replicates
 from annealax.auto._space import FreeDensity, Space, Support
-from annealax.auto._start import Choice, Search
+from annealax.auto._start import Search
 
 _TUNING_PASSES = 4
 _MIN_REPLICATES, _MAX_REPLICATES = 4, 256

@@ -1,11 +1,5 @@
-"""Where passes start: candidates, a pilot pass from each, and the choice.
+"""Where passes start: candidates, a pilot pass from each, and the choice."""
 
-A start is better if its pilot finds significantly more mass (a start that misses part
-of the target finds too little), and, where that does not decide, if it needs less work
-for the same accuracy. So a narrow start never wins against a wide one that sees more.
-"""
-
-import dataclasses
 from collections.abc import Callable
 
 import jax.random as jr
@@ -13,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from annealax._errors import SamplingError
+from annealax.auto._choice import Choice, Start, gain_needed, gain_of
 from annealax.auto._conditional import (
     Conditional,
     first_conditional,
@@ -50,58 +45,6 @@ _EASY, _NOWHERE = 5, 5.0
 _WIDER, _WIDE_PASSES = 10.0, 3
 _HIERARCHY = "scales that depend on other coordinates"
 _SAY = Callable[[str], None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Start:
-    """A start that was tried.
-
-    Attributes:
-        name: What it is, in words.
-        placement: Its coordinates.
-        pilot: What its pilot pass found.
-    """
-
-    name: str
-    placement: Coordinates
-    pilot: Pilot
-
-    @property
-    def difficulty(self) -> float:
-        """Squared error times work, up to a factor that starts share."""
-        return self.pilot.stderr**2 * self.pilot.num_transitions
-
-    def __str__(self) -> str:
-        """One line."""
-        pilot = self.pilot
-        return (
-            f"{self.name}: log Z {pilot.log_normalizer:.2f} +- {pilot.stderr:.2f}, "
-            f"{pilot.num_transitions} temperatures"
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """The start that was chosen, and all that were tried.
-
-    Attributes:
-        start: The choice.
-        tried: All, in the order in which they were tried.
-        modes: Peaks that ascents found.
-        num_evaluations: Evaluations made.
-    """
-
-    start: Start
-    tried: tuple[Start, ...]
-    modes: Modes
-    num_evaluations: int
-
-    @property
-    def num_unseen(self) -> float:
-        """Modes that the start probably lacks, if it is made of modes."""
-        if is_of_modes(self.start.placement):
-            return self.modes.highest(DEPTH).num_unseen
-        return 0.0
 
 
 class Search:
@@ -159,7 +102,7 @@ class Search:
                 for name, placement in candidates(self._best):
                     key, subkey = jr.split(key)
                     self._compete(subkey, name, placement)
-            if self._best is before or _gain(before, self._best) < 1.5:
+            if self._best is before or gain_of(before, self._best) < 1.5:
                 break
         best = self._best
         if isinstance(best.placement, Hierarchy):
@@ -188,7 +131,7 @@ class Search:
             self._tried.append(start)
             self._say(str(start))
             # Of two that agree, the one that was fitted to more particles.
-            if start.pilot.reached and _gain(best, start) > 0.3:
+            if start.pilot.reached and gain_of(best, start) > 0.3:
                 best = start
         return best
 
@@ -225,7 +168,7 @@ class Search:
         pilots = [self._tried[-1].pilot]
         if pilots[0].reached:
             pilots += [self._pilot(each, wide) for each in others]
-        pilots = [each for each in pilots if each.reached]
+        pilots = [each for each in pilots if each.usable]
         if not pilots:
             return modes
         before = ascents.num_evaluations
@@ -256,7 +199,7 @@ class Search:
             return
         cloud = _cloud(best)
         for each in self._tried:
-            if each is not best and each.pilot.reached:
+            if each is not best and each.pilot.usable:
                 mixture = with_region(cloud, _cloud(each), *self._wide)
                 if mixture is not None:
                     yield f"Gaussians for {best.name} and for {each.name}", mixture
@@ -341,9 +284,9 @@ class Search:
         start = Start(name, placement, pilot)
         self._tried.append(start)
         self._say(str(start))
-        if not (pilot.reached and np.isfinite(pilot.log_normalizer)):
+        if not pilot.usable:
             return
-        if best is None or _gain(best, start) > _needed(best, start):
+        if best is None or gain_of(best, start) > gain_needed(best, start):
             self._best = start
 
     def _pilot(self, key: PRNGKeyArray, placement, limit: int = 1000) -> Pilot:
@@ -371,24 +314,3 @@ def _wide_normal(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     scale = np.maximum(points.std(axis=0), 1.0)
     heights = 0.5 * np.sum(((points - centre) / scale) ** 2, axis=1)
     return centre, scale * np.sqrt(max(1.0, heights.std() / _LEVEL))
-
-
-def _gain(old: Start, new: Start) -> float:
-    """How many times better `new` is; infinite or zero where one misses mass."""
-    difference = new.pilot.log_normalizer - old.pilot.log_normalizer
-    tolerance = 0.1 + 3 * np.hypot(new.pilot.stderr, old.pilot.stderr)
-    if abs(difference) > tolerance:
-        return float("inf") if difference > 0 else 0.0
-    return old.difficulty / max(new.difficulty, 1e-12)
-
-
-def _needed(old: Start, new: Start) -> float:
-    """How much better a start must be to be preferred."""
-    before, after = old.placement, new.placement
-    if isinstance(after, Hierarchy):
-        return 1.5  # it costs more, and has to show that it is worth it
-    if isinstance(after, Conditional) and isinstance(before, Conditional):
-        # With the same leaders it was fitted to particles that came further into a
-        # neck. With others it must be clearly better: what neither saw does not show.
-        return 0.5 if set(after.leaders) == set(before.leaders) else 1.5
-    return 1.0

@@ -1,0 +1,90 @@
+"""A start that was tried, and which of two is better.
+
+A start is better if its pilot finds significantly more mass (a start that misses part
+of the target finds too little), and, where that does not decide, if it needs less work
+for the same accuracy. So a narrow start never wins against a wide one that sees more.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from annealax.auto._conditional import Conditional
+from annealax.auto._explore import DEPTH, Modes
+from annealax.auto._hierarchy import Hierarchy
+from annealax.auto._mixture import is_of_modes
+from annealax.auto._pilot import Pilot
+from annealax.auto._placement import Coordinates
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """A start that was tried.
+
+    Attributes:
+        name: What it is, in words.
+        placement: Its coordinates.
+        pilot: What its pilot pass found.
+    """
+
+    name: str
+    placement: Coordinates
+    pilot: Pilot
+
+    @property
+    def difficulty(self) -> float:
+        """Squared error times work, up to a factor that starts share."""
+        return self.pilot.stderr**2 * self.pilot.num_transitions
+
+    def __str__(self) -> str:
+        """One line."""
+        pilot = self.pilot
+        return (
+            f"{self.name}: log Z {pilot.log_normalizer:.2f} +- {pilot.stderr:.2f}, "
+            f"{pilot.num_transitions} temperatures"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The start that was chosen, and all that were tried.
+
+    Attributes:
+        start: The choice.
+        tried: All, in the order in which they were tried.
+        modes: Peaks that ascents found.
+        num_evaluations: Evaluations made.
+    """
+
+    start: Start
+    tried: tuple[Start, ...]
+    modes: Modes
+    num_evaluations: int
+
+    @property
+    def num_unseen(self) -> float:
+        """Modes that the start probably lacks, if it is made of modes."""
+        if is_of_modes(self.start.placement):
+            return self.modes.highest(DEPTH).num_unseen
+        return 0.0
+
+
+def gain_of(old: Start, new: Start) -> float:
+    """How many times better `new` is; infinite or zero where one misses mass."""
+    difference = new.pilot.log_normalizer - old.pilot.log_normalizer
+    tolerance = 0.1 + 3 * np.hypot(new.pilot.stderr, old.pilot.stderr)
+    if abs(difference) > tolerance:
+        return float("inf") if difference > 0 else 0.0
+    return old.difficulty / max(new.difficulty, 1e-12)
+
+
+def gain_needed(old: Start, new: Start) -> float:
+    """How much better a start must be to be preferred."""
+    before, after = old.placement, new.placement
+    if isinstance(after, Hierarchy):
+        return 1.5  # it costs more, and has to show that it is worth it
+    if isinstance(after, Conditional) and isinstance(before, Conditional):
+        # With the same leaders it was fitted to particles that came further into a
+        # neck. With others it must be clearly better: what neither saw does not show.
+        return 0.5 if set(after.leaders) == set(before.leaders) else 1.5
+    return 1.0
