@@ -115,20 +115,34 @@ def _pair(axis: Axes, sample: Sample, columns: Sequence[int]) -> None:
     index = rng.choice(len(weights), 2000, p=weights / weights.sum())
     first, second = columns[:2]
     axis.plot(values[index, first], values[index, second], ".", ms=2, alpha=0.4)
-    axis.set(title="draws", xlabel=names[first], ylabel=names[second])
+    axis.set(
+        title="draws",
+        xlabel=names[first],
+        ylabel=names[second],
+        xlim=_range(values[:, first], weights),
+        ylim=_range(values[:, second], weights),
+    )
+
+
+def _range(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """What to show: nearly all, but of heavy tails only a part."""
+    order = np.argsort(values)
+    total = np.cumsum(weights[order])
+    levels = np.searchsorted(total, np.array([0.001, 0.05, 0.95, 0.999]) * total[-1])
+    lowest, low, high, highest = values[order[levels]].astype(float)
+    reach = 2 * (high - low)
+    lowest, highest = max(lowest, low - reach), min(highest, high + reach)
+    pad = 0.1 * (highest - lowest) + 1e-12
+    return lowest - pad, highest + pad
 
 
 def _marginal(axis: Axes, sample: Sample, column: int) -> None:
     values = _values(sample)[:, column]
     weights = np.asarray(sample.weights, np.float64)
-    order = np.argsort(values)
-    total = np.cumsum(weights[order])
-    low, high = values[order[np.searchsorted(total, [0.001, 0.999])]]
-    pad = 0.1 * (high - low) + 1e-12
     axis.hist(
         values,
         bins=60,
-        range=(low - pad, high + pad),
+        range=_range(values, weights),
         weights=weights,
         density=True,
         color=_BLUE,
