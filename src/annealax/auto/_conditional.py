@@ -8,7 +8,8 @@ $$h = m + F z_h, \qquad
   x_j = a_j(h) + e^{l_j(h)} \Big(z_j + \sum_{i < j} C_{ji}(h)\, z_i\Big)$$
 
 makes of a standard normal $z$ a normal $q(x \mid h)$ whose mean, scales and
-correlations follow $h$. The functions are linear with a few bends (tanh). They minimise
+correlations follow $h$. The functions are linear with a few bends (tanh); those of the
+mean have squares too, as a banana does however far out. They minimise
 
 $$\mathbb{E}_{h}\, \mathrm{KL}\big(q(x \mid h) \,\|\, p(x \mid h)\big),$$
 
@@ -41,6 +42,7 @@ _STEPS, _BATCH = 2000, 64
 _RATES = (1e-2, 2e-4)
 _NARROW, _WIDE, _WIDE_SHARE = 1.2, 4.0, 0.25
 _STEEPEST = 10.0
+_SQUARE = 0.25
 
 
 class Conditional(eqx.Module):
@@ -52,7 +54,7 @@ class Conditional(eqx.Module):
     bend_slopes: Float[Array, "bends leaders"]
     bend_offsets: Float[Array, " bends"]
     centres: Float[Array, " others"]
-    centre_slopes: Float[Array, "others features"]
+    centre_slopes: Float[Array, "others bent_features"]
     log_scales: Float[Array, " others"]
     log_scale_slopes: Float[Array, "others features"]
     correlations: Float[Array, "twists others others"]  # below the diagonal
@@ -108,8 +110,10 @@ class Conditional(eqx.Module):
         """The normal distribution of the others."""
         bends = jnp.tanh(self.bend_slopes @ leaders + self.bend_offsets)
         features = jnp.concatenate([leaders, bends])
+        squares = _SQUARE * leaders**2
+        bent = jnp.concatenate([features, squares])
         return Given(
-            centres=self.centres + self.centre_slopes @ features,
+            centres=self.centres + self.centre_slopes @ bent,
             log_scales=self.log_scales + self.log_scale_slopes @ features,
             twists=jnp.concatenate([jnp.ones(1), bends[: len(self.correlations) - 1]]),
         )
@@ -192,7 +196,7 @@ def first_conditional(
         "bend_slopes": directions,
         "bend_offsets": rng.normal(size=_BENDS),
         "centres": centres,
-        "centre_slopes": np.hstack([centre_slopes, bends]),
+        "centre_slopes": np.hstack([centre_slopes, bends, 0 * centre_slopes]),
         "log_scales": log_scales + np.log(spread),
         "log_scale_slopes": np.hstack([log_scale_slopes, bends]),
         "correlations": correlations,

@@ -73,6 +73,7 @@ class Search:
         self._wide = (np.zeros(size), np.ones(size))
         self._rulers = Rulers(size)
         self._best: Start | None = None
+        self._num_peaks = 0
 
     def run(self, key: PRNGKeyArray, ascents: Ascents) -> Choice:
         """Try starts and choose one."""
@@ -186,7 +187,7 @@ class Search:
         """Gaussians at the peaks of modes."""
         peaks = peaks_at(self._log_density, modes)
         self._num_evaluations += peaks.num_evaluations
-        found = len(peaks.placements)
+        found = self._num_peaks = len(peaks.placements)
         if found == 1:
             yield "Gaussian at the mode (Laplace)", peaks.placements[0]
         elif found > 1:
@@ -239,7 +240,8 @@ class Search:
         if isinstance(placement, Conditional):
             yield from self._follow(placement.leaders, x, pilot.weights)
             return
-        if is_of_modes(placement) or self._size > _MAX_HIERARCHY_SIZE:
+        several = is_of_modes(placement) and self._num_peaks > 1
+        if several or self._size > _MAX_HIERARCHY_SIZE:
             return
         if pilot.num_transitions <= _EASY:
             return
