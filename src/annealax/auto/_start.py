@@ -203,7 +203,7 @@ class Search:
             if each is not best and each.pilot.usable:
                 mixture = with_region(cloud, _cloud(each), *self._wide)
                 if mixture is not None:
-                    yield f"Gaussians for {best.name} and for {each.name}", mixture
+                    yield "Gaussians where two starts ended, and a wide one", mixture
                     return
 
     def _by_moments(self, best: Start):
