@@ -316,7 +316,7 @@ def pooled_stderr(
 
 
 def rounding_of(log_normalizers: np.ndarray) -> float:
-    """Distance of numbers of that size in the precision in use."""
+    """Distance of numbers of that size, at most, in the precision in use."""
     epsilon = float(jnp.finfo(jnp.result_type(float)).eps)
     return epsilon * float(np.max(np.abs(log_normalizers)))
 

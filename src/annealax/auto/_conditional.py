@@ -128,7 +128,10 @@ class Given(NamedTuple):
 
 
 class LeaderStart(eqx.Module):
-    """Each leader from a mixture of a narrow and a wide normal, the others normal."""
+    """Each leader from a mixture of a narrow and a wide normal, the others normal.
+
+    Without leaders it is a normal of one width.
+    """
 
     num_leaders: int = eqx.field(static=True)
     size: int = eqx.field(static=True)
@@ -227,7 +230,13 @@ class Trained(NamedTuple):
 def train_conditional(
     key: PRNGKeyArray, log_density: Callable[[Array], Array], start: Conditional
 ) -> Trained:
-    """Let the density say how the others follow the leaders."""
+    """Let the density say how the others follow the leaders.
+
+    Args:
+        key: Random key.
+        log_density: The density.
+        start: As `first_conditional` gives it, without bends.
+    """
     trained = _train(key, log_density, start)
     finite = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained))
     return Trained(trained if finite else None, _STEPS * _BATCH)
@@ -244,6 +253,16 @@ def _train(key, log_density, start):
     )
     num_leaders = start.num_leaders
 
+    # Beyond a boundary the density says nothing: there the particles do, by the first
+    # map. It has no bends: its correlations are the same for all leaders.
+    inverse = jnp.linalg.inv(start.mix(start.given(jnp.zeros(num_leaders))))
+    precision = inverse.T @ inverse
+
+    def first_score(leaders, y):
+        given = start.given(leaders)
+        scales = jnp.exp(given.log_scales)
+        return -(precision @ ((y - given.centres) / scales)) / scales
+
     def combined(parameters):
         conditional = eqx.combine(parameters, rest)
         lower = jnp.tril(conditional.correlations, -1)
@@ -257,9 +276,9 @@ def _train(key, log_density, start):
             given = conditional.given(leaders)
             y = conditional.others(given, others)
             x = conditional.place(leaders, y)
-            # Beyond a boundary the density says nothing: there the particles do.
-            before = _score(start, start.given(leaders), y)
-            pull = _pull(conditional, log_density, x, others, given, before)
+            pull = _pull(
+                conditional, log_density, x, others, given, first_score(leaders, y)
+            )
             return -jnp.sum(jax.lax.stop_gradient(pull) * y)
 
         return jnp.mean(jax.vmap(one)(z))
@@ -292,10 +311,3 @@ def _pull(conditional, log_density, x, others, given, score_if_unknown):
     length = jnp.linalg.norm((scales * score) @ mix + others)
     longest = _STEEPEST * np.sqrt(len(others))
     return (score + away) * jnp.minimum(1, longest / jnp.maximum(length, 1e-30))
-
-
-def _score(conditional, given, y):
-    """Gradient of the log density of the others that the map gives them."""
-    scales, mix = jnp.exp(given.log_scales), conditional.mix(given)
-    z = jax.scipy.linalg.solve_triangular(mix, (y - given.centres) / scales, lower=True)
-    return -jax.scipy.linalg.solve_triangular(mix.T, z, lower=False) / scales

@@ -88,20 +88,19 @@ class Ascents:
         scale = np.maximum(scale, 1e-3 * scale.max() + 1e-12)
         starts = centre + 1.5 * normal * scale
         found = self.peaks(starts, np.full(NUM_ASCENTS, float(np.median(scale))))
-        return self._together(modes, found)
+        return self.together(modes, found)
 
-    def from_particles(
-        self, key: Array, modes: Modes, x: np.ndarray, weights: np.ndarray
-    ) -> Modes:
-        """Modes known and those reached from particles."""
+    def from_particles(self, key: Array, x: np.ndarray, weights: np.ndarray) -> Modes:
+        """Peaks reached from particles."""
         shares = jnp.asarray(weights)
         index = np.asarray(jr.choice(key, len(x), (NUM_ASCENTS,), p=shares))
         scale = np.sqrt(weights @ (x - weights @ x) ** 2)
         # With small steps: they are where they belong.
         rates = np.full(NUM_ASCENTS, 0.1 * float(np.median(scale)) + 1e-30)
-        return self._together(modes, self.peaks(x[index], rates))
+        return self.peaks(x[index], rates)
 
-    def _together(self, modes: Modes, found: Modes) -> Modes:
+    def together(self, modes: Modes, found: Modes) -> Modes:
+        """Modes of two searches, each counted once."""
         points, values, hits = (
             np.concatenate(pair) for pair in zip(modes, found, strict=True)
         )

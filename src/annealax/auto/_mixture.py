@@ -21,6 +21,7 @@ from annealax.auto._placement import (
     Coordinates,
     Placement,
     laplace,
+    moments,
     positions,
     root_of,
     widening,
@@ -130,11 +131,9 @@ def refit_mixture(
     means, covariances, shares = [], [], []
     for column in np.flatnonzero(_enough(parts.sum(axis=0), weights, x.shape[1])):
         share = parts[:, column].sum()
-        part = parts[:, column] / share
-        mean = part @ x
-        centred = x - mean
+        mean, covariance = moments(x, parts[:, column] / share)
         means.append(mean)
-        covariances.append((centred * part[:, None]).T @ centred)
+        covariances.append(covariance)
         shares.append(share)
     if len(means) < 2:
         return None

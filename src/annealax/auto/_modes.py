@@ -1,12 +1,10 @@
 """Which modes the draws of an answer lie in."""
 
-import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from annealax.auto._answer import ModeTable
-from annealax.auto._explore import NUM_ASCENTS, Ascents
+from annealax.auto._explore import Ascents
 
 
 def find_modes(
@@ -25,14 +23,10 @@ def find_modes(
         weights: Their weights, which add up to one.
         num_replicates: How many replicates there are.
     """
-    index = np.asarray(
-        jr.choice(key, len(weights), (NUM_ASCENTS,), p=jnp.asarray(weights))
-    )
-    scale = np.sqrt(weights @ (vectors - weights @ vectors) ** 2) + 1e-30
-    rates = np.full(NUM_ASCENTS, 0.1 * np.median(scale))
-    points = ascents.peaks(vectors[index], rates).points
+    points = ascents.from_particles(key, vectors, weights).points
     if len(points) == 0:
-        points = vectors[index[:1]]
+        points = vectors[[np.argmax(weights)]]
+    scale = np.sqrt(weights @ (vectors - weights @ vectors) ** 2) + 1e-30
     nearest = _nearest(vectors / scale, points / scale)
     shares = np.stack(
         [

@@ -12,12 +12,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy import stats
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float
 
 from annealax._path import GeometricPath, InitialDistribution, sanitise
-from annealax._random import normals
-from annealax.auto._conditional import Conditional
+from annealax.auto._conditional import Conditional, LeaderStart
 from annealax.auto._hierarchy import Hierarchy
 
 MAX_FULL_SIZE = 2000
@@ -95,26 +93,6 @@ Coordinates = Placement | Hierarchy | Conditional
 """Maps from z to x in which passes may work."""
 
 
-class NormalStart(eqx.Module):
-    """A normal of one width in all coordinates."""
-
-    size: int = eqx.field(static=True)
-    width: Float[Array, ""]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one configuration."""
-        return (self.size,)
-
-    def sample(self, key: PRNGKeyArray, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Independent draws."""
-        return self.width * normals(key, sample_shape, self.size, self.width.dtype)
-
-    def log_prob(self, x: Float[Array, " size"]) -> Float[Array, ""]:
-        """Normalised log density of one point."""
-        return jnp.sum(stats.norm.logpdf(x, 0, self.width))
-
-
 class Placed(eqx.Module):
     """A density in the coordinates of a placement."""
 
@@ -141,7 +119,7 @@ def placed_path(
     elif isinstance(placement, Placement) and placement.initial is not None:
         initial = placement.initial
     else:
-        initial = NormalStart(size, jnp.asarray(width, jnp.result_type(float)))
+        initial = LeaderStart(0, size, jnp.asarray(width, jnp.result_type(float)))
     return GeometricPath(initial, Placed(log_density, placement), betas)
 
 
@@ -164,6 +142,13 @@ def widening(size: int) -> float:
     an exact fit are about one nat apart.
     """
     return float(np.sqrt(1 + min(0.5, 2 / np.sqrt(size))))
+
+
+def moments(x: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of weighted particles."""
+    mean = weights @ x
+    centred = x - mean
+    return mean, (centred * weights[:, None]).T @ centred
 
 
 def root_of(covariance: np.ndarray, chance: float = 0.0) -> np.ndarray:

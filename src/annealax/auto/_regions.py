@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from annealax.auto._mixture import mixture_of
-from annealax.auto._placement import Placement
+from annealax.auto._placement import Placement, moments
 
 _ROOM = 2.0
 _COUNTS, _LACKS = 0.02, 0.5
@@ -55,7 +55,7 @@ def with_region(
         missed, mass = other.weights, ratio
     else:
         return None
-    mean, covariance = _moments(other.x, missed)
+    mean, covariance = moments(other.x, missed)
     means = np.stack([first.mean, mean])
     shares = np.array([1.0, mass]) / (1 + mass)
     return mixture_of(means, [first.covariance, covariance], shares, centre, scale)
@@ -74,7 +74,7 @@ class _Ellipsoid(NamedTuple):
 
 
 def _ellipsoid(cloud: Cloud) -> _Ellipsoid | None:
-    mean, covariance = _moments(cloud.x, cloud.weights)
+    mean, covariance = moments(cloud.x, cloud.weights)
     diagonal = np.diag(np.diag(covariance))
     if not np.isfinite(covariance).all():
         return None
@@ -88,10 +88,3 @@ def _ellipsoid(cloud: Cloud) -> _Ellipsoid | None:
 
 def _distances(x: np.ndarray, mean: np.ndarray, factor: np.ndarray) -> np.ndarray:
     return np.linalg.norm(np.linalg.solve(factor, (x - mean).T), axis=0)
-
-
-def _moments(x: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of weighted particles."""
-    mean = weights @ x
-    centred = x - mean
-    return mean, (centred * weights[:, None]).T @ centred

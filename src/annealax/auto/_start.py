@@ -132,7 +132,7 @@ class Search:
             self._tried.append(start)
             self._say(str(start))
             # Of two that agree, the one that was fitted to more particles.
-            if start.pilot.reached and gain_of(best, start) > 0.3:
+            if start.pilot.usable and gain_of(best, start) > 0.3:
                 best = start
         return best
 
@@ -175,7 +175,8 @@ class Search:
         before = ascents.num_evaluations
         x = np.concatenate([positions(wide, each.z) for each in pilots])
         weights = np.concatenate([each.weights / len(pilots) for each in pilots])
-        modes = ascents.from_particles(key_ascents, modes, x, weights)
+        found = ascents.from_particles(key_ascents, x, weights)
+        modes = ascents.together(modes, found)
         self._num_evaluations += ascents.num_evaluations - before
         kept = modes.highest(DEPTH)
         if 1 < len(kept.points) <= MAX_MODES:
