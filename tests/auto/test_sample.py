@@ -17,6 +17,7 @@ from annealax.auto._messages import doubts
 from annealax.auto._plot import _range
 from annealax.auto._pooling import Pool
 from annealax.auto._sample import _Errors, _Job
+from annealax.auto._task import task_of
 
 
 def _log_density(p):
@@ -268,7 +269,7 @@ def test_the_interval_is_students(model):
     [(600, 0.01, 8), (600, 0.12, 16), (600, 1.0, 32), (2, 0.01, 64)],
 )
 def test_many_dimensions_get_no_more_replicates_than_they_need(size, stderr, count):
-    job = _Job(lambda x: -jnp.sum(x**2), size, None, 0, None, "auto", None, None, None)
+    job = _Job(task_of(lambda x: -jnp.sum(x**2), size))
     job.stages.append(Stage("start", 10_000, 1.0))
     errors = _Errors(stderr=stderr, seconds=1.0, evaluations=100)
     assert job._replicates(errors) == count

@@ -23,24 +23,23 @@ from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, PRNGKeyArray
 from rich.console import Console
 
-from annealax._budget import Budget, as_budget
+from annealax._budget import Budget
 from annealax._checkpoint import Checkpoint, as_checkpoint
-from annealax._errors import InvalidInputError
-from annealax._fingerprint import fingerprint
 from annealax._result import Result
 from annealax._sampler import Sampler
 from annealax._snapshot import Callback, as_callbacks, call_all
 from annealax.auto._answer import ReplicateSnapshot, Sample, Stage, log_mean
 from annealax.auto._choice import Choice
 from annealax.auto._explore import Ascents
-from annealax.auto._flow_choice import FAMILIES, choose_flows, families_for
+from annealax.auto._flow_choice import choose_flows, families_for
 from annealax.auto._kept import Kept
 from annealax.auto._messages import doubts
 from annealax.auto._modes import find_modes
 from annealax.auto._plan import Plan, first_plan, work_of
 from annealax.auto._pooling import pool_replicates
-from annealax.auto._space import FreeDensity, Space, Support
+from annealax.auto._space import Support
 from annealax.auto._start import Search
+from annealax.auto._task import Task, task_of
 
 _TUNING_PASSES = 4
 _MIN_REPLICATES, _MAX_REPLICATES = 4, 256
@@ -95,17 +94,17 @@ def sample(
         InvalidInputError: If the arguments do not fit together.
         SamplingError: If the density cannot be sampled from any start.
     """
-    job = _Job(
+    task = task_of(
         log_density,
         shape,
         support,
-        seed,
-        budget,
-        flow,
-        num_particles,
-        num_replicates,
-        as_checkpoint(checkpoint),
+        seed=seed,
+        budget=budget,
+        flow=flow,
+        num_particles=num_particles,
+        num_replicates=num_replicates,
     )
+    job = _Job(task, as_checkpoint(checkpoint))
     console = Console(stderr=True)
 
     def say(text: str) -> None:
@@ -120,67 +119,24 @@ def sample(
 class _Job:
     """One call of `sample`."""
 
-    def __init__(
-        self,
-        log_density,
-        shape,
-        support,
-        seed,
-        budget,
-        flow,
-        num_particles,
-        num_replicates,
-        store,
-    ):
-        if not callable(log_density):
-            raise InvalidInputError(
-                f"log_density must be a function of one point; got {log_density!r}"
-            )
-        if shape is None:
-            shape = getattr(log_density, "shape", None)
-        if shape is None:
-            raise InvalidInputError(
-                "shape is needed: the shape of one point such as (2,), or a dict of "
-                "shapes by name"
-            )
-        if flow not in ("auto", "none", *FAMILIES):
-            raise InvalidInputError(
-                f"unknown flow {flow!r}; use 'auto', 'none', or one of {list(FAMILIES)}"
-            )
-        for name, value in (
-            ("num_particles", num_particles),
-            ("num_replicates", num_replicates),
-        ):
-            if value is not None and (int(value) != value or value < 2):
-                raise InvalidInputError(
-                    f"{name} must be a whole number of at least 2, got {value}"
-                )
-        self.space = Space(shape, support)
-        self.density = FreeDensity(log_density, self.space)
-        self.density.check()
-        self.key = _key(seed)
-        self.budget = as_budget(budget)
-        self.flow = flow
-        self.num_particles = num_particles
-        self.num_replicates = num_replicates
-        numbers = (int(seed), flow, num_particles, num_replicates)
-        budget = self.budget and dataclasses.astuple(self.budget)
-        what = fingerprint((log_density, shape, support, *numbers, budget))
-        self.kept = Kept(store, {"work": "sample", "arguments": what})
+    def __init__(self, task: Task, store: Checkpoint | None = None):
+        self.task = task
+        self.kept = Kept(store, {"work": "sample", "arguments": task.fingerprint})
         self.stages: list[Stage] = []
         self.began = time.perf_counter()
 
     def run(self, say: Callable[[str], None], callbacks: list[Callback]) -> Sample:
         """All four stages."""
-        key_start, key_tune, key_flow, key_answer, key_modes = jr.split(self.key, 5)
-        size = self.space.size
-        ascents = Ascents(self.density)
+        keys = jr.split(self.task.key, 5)
+        key_start, key_tune, key_flow, key_answer, key_modes = keys
+        size = self.task.space.size
+        ascents = Ascents(self.task.density)
         say(f"looking for a start in {size} dimensions")
         choice = self._start(key_start, ascents, say)
         say(f"start: {choice.start.name}")
         plan, errors = self._tune(key_tune, choice)
         say(f"tuned: {plan.num_transitions} transitions, {plan.num_leapfrog} leapfrogs")
-        sampler = plan.sampler(self.density)
+        sampler = plan.sampler(self.task.density)
         # With a budget of time the clock decides, so what it decided is kept.
         likely = self._count("likely-replicates", errors)
         flows, reason = self._flows(key_flow, sampler, errors, likely, say)
@@ -191,9 +147,9 @@ class _Job:
 
     def _start(self, key: PRNGKeyArray, ascents: Ascents, say) -> Choice:
         began = time.perf_counter()
-        size = self.space.size
+        size = self.task.space.size
         pilots = 400 if size > _MANY_DIMENSIONS else 1000
-        choice = Search(self.density, size, pilots, say).run(key, ascents)
+        choice = Search(self.task.density, size, pilots, say).run(key, ascents)
         self._record("start", choice.num_evaluations, began)
         return choice
 
@@ -201,14 +157,14 @@ class _Job:
         """Passes that improve temperatures and step sizes."""
         began = time.perf_counter()
         start, seconds = choice.start, list[float]()
-        count = self.num_particles or (
-            500 if self.space.size > _MANY_DIMENSIONS else 1000
+        count = self.task.num_particles or (
+            500 if self.task.space.size > _MANY_DIMENSIONS else 1000
         )
         plan = first_plan(start.pilot, start.placement, count)
 
         def run(subkey: PRNGKeyArray) -> Result:
             pass_began = time.perf_counter()
-            result = jax.block_until_ready(plan.sampler(self.density).run(subkey))
+            result = jax.block_until_ready(plan.sampler(self.task.density).run(subkey))
             seconds.append(time.perf_counter() - pass_began)
             return result
 
@@ -235,21 +191,21 @@ class _Job:
 
     def _replicates(self, errors: "_Errors") -> int:
         """How many runs the budget allows."""
-        if self.num_replicates is not None:
-            return self.num_replicates
+        if self.task.num_replicates is not None:
+            return self.task.num_replicates
         spent = sum(stage.evaluations for stage in self.stages)
-        if self.budget is None:
+        if self.task.budget is None:
             # The answer gets at least twice what the search for its sampler took. In
             # many dimensions, where evaluations are dear, not more than it needs.
-            many = self.space.size > _MANY_DIMENSIONS
+            many = self.task.space.size > _MANY_DIMENSIONS
             usual = 8 if many else 16
             count = 2 * spent / errors.evaluations
             if many:
                 count = min(count, (errors.stderr / _PRECISE) ** 2)
             return int(np.clip(count, usual, 4 * usual))
-        left, each = self.budget.amount - spent, float(errors.evaluations)
-        if self.budget.unit == "seconds":
-            left = self.budget.amount - (time.perf_counter() - self.began)
+        left, each = self.task.budget.amount - spent, float(errors.evaluations)
+        if self.task.budget.unit == "seconds":
+            left = self.task.budget.amount - (time.perf_counter() - self.began)
             each = errors.seconds
         return int(np.clip(left / each, _MIN_REPLICATES, _MAX_REPLICATES))
 
@@ -257,17 +213,17 @@ class _Job:
         self, key: PRNGKeyArray, sampler: Sampler, errors: "_Errors", count: int, say
     ) -> tuple[AbstractBijection | None, str]:
         began = time.perf_counter()
-        if self.flow == "none":
+        if self.task.flow == "none":
             return None, "none, as asked"
         expected = errors.stderr / np.sqrt(count)
-        families = families_for(self.space.size)
-        if self.flow != "auto":
-            families = (self.flow,)
+        families = families_for(self.task.space.size)
+        if self.task.flow != "auto":
+            families = (self.task.flow,)
         elif expected < _GOOD_ENOUGH:
             return None, (
                 f"not tried: without them the error of log Z is about {expected:.1g}"
             )
-        elif self.budget is not None and count <= 2 * _MIN_REPLICATES:
+        elif self.task.budget is not None and count <= 2 * _MIN_REPLICATES:
             return None, "not tried: the budget is too small to train them"
         known = self.kept.saved("flows", np.asarray(0))
         chosen = choose_flows(
@@ -276,7 +232,7 @@ class _Job:
             families,
             say,
             None if known is None else int(known),
-            forced=self.flow != "auto",
+            forced=self.task.flow != "auto",
         )
         self.kept.once(
             "flows", lambda: np.asarray(chosen.index), like=np.asarray(chosen.index)
@@ -339,7 +295,7 @@ class _Job:
                 "flows": reason,
             },
             stages=tuple(self.stages),
-            space=self.space,
+            space=self.task.space,
             messages=doubts(pool, modes, choice.num_unseen),
         )
 
@@ -364,11 +320,3 @@ class _Errors:
 
 def _acceptance(result: Result) -> np.ndarray:
     return np.asarray(result.steps.acceptance_rate)
-
-
-def _key(seed: int) -> PRNGKeyArray:
-    if isinstance(seed, bool) or int(seed) != seed or not 0 <= seed < 2**32:
-        raise InvalidInputError(
-            f"seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}"
-        )
-    return jr.key(int(seed))
