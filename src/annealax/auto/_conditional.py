@@ -43,6 +43,7 @@ _RATES = (1e-2, 2e-4)
 _NARROW, _WIDE, _WIDE_SHARE = 1.2, 4.0, 0.25
 _STEEPEST = 10.0
 _SQUARE = 0.25
+_FEW = 10
 
 
 class Conditional(eqx.Module):
@@ -252,6 +253,9 @@ def _train(key, log_density, start):
         optax.adam(optax.exponential_decay(_RATES[0], _STEPS, _RATES[1] / _RATES[0])),
     )
     num_leaders = start.num_leaders
+    # Adam moves noise as far as signal: in a row of many correlations its steps add
+    # up, and the inverse of a matrix full of them grows without bound.
+    calm = min(1.0, math.sqrt(_FEW / (start.size - num_leaders)))
 
     # Beyond a boundary the density says nothing: there the particles do, by the first
     # map. It has no bends: its correlations are the same for all leaders.
@@ -266,7 +270,7 @@ def _train(key, log_density, start):
     def combined(parameters):
         conditional = eqx.combine(parameters, rest)
         lower = jnp.tril(conditional.correlations, -1)
-        return eqx.tree_at(lambda tree: tree.correlations, conditional, lower)
+        return eqx.tree_at(_of_correlations, conditional, lower)
 
     def loss(parameters, z):
         conditional = combined(parameters)
@@ -289,11 +293,16 @@ def _train(key, log_density, start):
         z = jnp.concatenate([half, half.at[:, num_leaders:].multiply(-1)])
         gradient = jax.grad(loss)(parameters, z)
         update, state = optimiser.update(gradient, state, parameters)
+        update = eqx.tree_at(_of_correlations, update, calm * update.correlations)
         return (optax.apply_updates(parameters, update), state), None
 
     carry = (parameters, optimiser.init(parameters))
     (parameters, _), _ = jax.lax.scan(step, carry, jr.split(key, _STEPS))
     return combined(parameters)
+
+
+def _of_correlations(tree: Conditional):
+    return tree.correlations
 
 
 def _pull(conditional, log_density, x, others, given, score_if_unknown):
