@@ -129,6 +129,27 @@ def test_training_brings_the_density_close_to_normal(trained):
     assert float(jnp.std(jax.vmap(log_ratio)(z))) < 0.15
 
 
+def test_in_many_dimensions_noise_is_not_learnt():
+    """The spread was 120 with steps as in few dimensions: training diverged."""
+    rng = np.random.default_rng(6)
+    h = 3 * rng.normal(size=4000)
+    h = h[h > -3][:1000]  # no particle in the neck
+    x = np.column_stack([h, np.exp(h / 2)[:, None] * rng.normal(size=(1000, 100))])
+
+    def given_leader(x):
+        return -0.5 * jnp.sum((x[1:] * jnp.exp(-x[0] / 2)) ** 2) - 50 * x[0]
+
+    first = first_conditional(x, np.full(1000, 1 / 1000), np.array([0]))
+    conditional = train_conditional(jr.key(0), given_leader, first).conditional
+
+    def log_ratio(z):
+        x, log_det = conditional.transform_and_log_det(z)
+        return given_leader(x) + log_det + 0.5 * jnp.sum(z[1:] ** 2)
+
+    z = jr.normal(jr.key(1), (2000, 101))
+    assert float(jnp.std(jax.vmap(log_ratio)(z))) < 0.5
+
+
 def test_a_square_is_followed_however_far_out():
     """Bends alone, which end in straight lines, were off by 85 at 10 deviations."""
 
