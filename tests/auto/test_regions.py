@@ -9,7 +9,8 @@ from jax.scipy.special import logsumexp
 from jax.scipy.stats import norm
 
 import annealax as ax
-from annealax.auto._mixture import is_of_modes
+from annealax.auto._mixture import is_of_modes, mixture_of, refit_mixture
+from annealax.auto._placement import positions, widening
 from annealax.auto._regions import Cloud, with_region
 
 _WIDE = (np.zeros(3), np.full(3, 50.0))
@@ -84,3 +85,36 @@ def test_starts_that_agree_but_see_different_halves():
     assert result.log_normalizer_stderr < 0.03
     inside = np.abs(np.asarray(result.vectors)).max(axis=1) < 0.1
     assert np.asarray(result.weights) @ inside == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_mode_with_few_particles_keeps_its_gaussian():
+    """Left to the wide normal, it made the weights of 40 modes heavy-tailed."""
+    rng = np.random.default_rng(8)
+    root = np.array([[1.0, 0.0], [0.6, 0.3]])
+    covariance = root @ root.T
+    means = np.array([[-6.0, 1.0], [5.0, 2.0], [1.0, 9.0]])
+    wide = np.zeros(2), np.full(2, 10.0)
+    shares = np.array([0.5, 0.3, 0.2])
+    placement = mixture_of(means, [covariance] * 3, shares, *wide)
+    moved = means + np.array([0.5, -0.3])
+    x = np.concatenate(
+        [
+            moved[index] + rng.normal(size=(count, 2)) @ root.T
+            for index, count in enumerate([1200, 790])
+        ]
+        + [means[2] + np.zeros((3, 2))]
+    )
+    factor = np.asarray(placement.factor, np.float64)
+    z = (x - np.asarray(placement.mean)) @ np.linalg.inv(factor).T
+    fitted = refit_mixture(placement, z, np.full(len(z), 1 / len(z)), *wide)
+    assert fitted is not None
+    mixture = fitted.initial.mixture
+    found = positions(fitted, np.asarray(mixture.means))
+    # Standard errors of means: 0.04 at most.
+    np.testing.assert_allclose(found[:2], moved[:2], atol=0.15)
+    np.testing.assert_allclose(found[2], means[2], atol=1e-3)
+    kept = np.asarray(fitted.factor) * np.asarray(mixture.factors)[2] / widening(2)
+    np.testing.assert_allclose(kept @ kept.T, covariance, atol=0.05)
+    weights = np.exp(np.asarray(mixture.log_weights))
+    expected = 0.8 * np.array([1200, 790, 3]) / 1993
+    np.testing.assert_allclose(weights[:3], expected, rtol=1e-3)

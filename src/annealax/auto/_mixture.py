@@ -123,24 +123,28 @@ def refit_mixture(
     centre: np.ndarray,
     scale: np.ndarray,
 ) -> Placement | None:
-    """One step of expectation maximisation on particles; the wide normal stays."""
+    """One step of expectation maximisation on particles; the wide normal stays.
+
+    So does a component with too few particles to be fitted to: without it the mode
+    would be left to the wide normal, and weights there would be large.
+    """
     log_parts = _log_parts(placement, z)
     parts = np.exp(log_parts - log_parts.max(axis=1, keepdims=True))
     parts *= (weights / parts.sum(axis=1))[:, None]
     x = positions(placement, z)
-    means, covariances, shares = [], [], []
-    for column in np.flatnonzero(_enough(parts.sum(axis=0), weights, x.shape[1])):
-        share = parts[:, column].sum()
-        mean, covariance = moments(x, parts[:, column] / share)
-        means.append(mean)
-        covariances.append(covariance)
-        shares.append(share)
-    if len(means) < 2:
+    size, shares = x.shape[1], parts.sum(axis=0)
+    enough = _enough(shares, weights, size)
+    if enough.sum() < 2:
         return None
-    total = np.asarray(shares)
-    return mixture_of(
-        np.asarray(means), covariances, total / total.sum(), centre, scale
-    )
+    means, scales = _components(placement)
+    means = positions(placement, means)
+    root = np.asarray(placement.factor, np.float64)[None] * scales[:, None, :]
+    covariances = root @ root.swapaxes(1, 2) / widening(size) ** 2
+    for column in np.flatnonzero(enough):
+        share = parts[:, column] / shares[column]
+        means[column], covariances[column] = moments(x, share)
+    shares = np.maximum(shares, 1 / len(x))
+    return mixture_of(means, list(covariances), shares / shares.sum(), centre, scale)
 
 
 def with_tails(
@@ -188,6 +192,17 @@ def _log_parts(placement: Placement, z: np.ndarray) -> np.ndarray:
     assert isinstance(start, MixtureStart | StudentStart)
     densities = jax.vmap(start.component_log_densities)(jnp.asarray(z))
     return np.asarray(densities, np.float64)[:, :-1]
+
+
+def _components(placement: Placement) -> tuple[np.ndarray, np.ndarray]:
+    """Centres and scales, in z, of all components but the wide one, the last."""
+    start = placement.initial
+    if isinstance(start, StudentStart):
+        means, scales = start.means, start.scales
+    else:
+        assert isinstance(start, MixtureStart)
+        means, scales = start.mixture.means, start.mixture.factors
+    return np.asarray(means, np.float64)[:-1], np.asarray(scales, np.float64)[:-1]
 
 
 def _enough(shares: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
