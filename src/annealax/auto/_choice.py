@@ -3,12 +3,15 @@
 A start is better if its pilot finds significantly more mass (a start that misses part
 of the target finds too little), and, where that does not decide, if it needs less work
 for the same accuracy. So a narrow start never wins against a wide one that sees more.
+Where these two point to different starts and the first is a near thing, more passes are
+to decide.
 """
 
 import dataclasses
 
 import numpy as np
 
+from annealax.auto._answer import log_mean
 from annealax.auto._conditional import Conditional
 from annealax.auto._explore import DEPTH, Modes
 from annealax.auto._hierarchy import Hierarchy
@@ -25,23 +28,42 @@ class Start:
         name: What it is, in words.
         placement: Its coordinates.
         pilot: What its pilot pass found.
+        more: What further passes found, if the first left a doubt.
     """
 
     name: str
     placement: Coordinates
     pilot: Pilot
+    more: tuple[Pilot, ...] = ()
+
+    @property
+    def log_normalizer(self) -> float:
+        """Estimate of log Z by all passes."""
+        return log_mean(np.asarray([each.log_normalizer for each in self._pilots]))
+
+    @property
+    def stderr(self) -> float:
+        """Its standard error."""
+        return float(np.sqrt(self._variance / len(self._pilots)))
 
     @property
     def difficulty(self) -> float:
         """Squared error times work, up to a factor that starts share."""
-        return self.pilot.stderr**2 * self.pilot.num_transitions
+        return self._variance * self.pilot.num_transitions
+
+    @property
+    def _pilots(self) -> tuple[Pilot, ...]:
+        return (self.pilot, *self.more)
+
+    @property
+    def _variance(self) -> float:
+        return float(np.mean([each.stderr**2 for each in self._pilots]))
 
     def __str__(self) -> str:
         """One line."""
-        pilot = self.pilot
         return (
-            f"{self.name}: log Z {pilot.log_normalizer:.2f} +- {pilot.stderr:.2f}, "
-            f"{pilot.num_transitions} temperatures"
+            f"{self.name}: log Z {self.log_normalizer:.2f} +- {self.stderr:.2f}, "
+            f"{self.pilot.num_transitions} temperatures"
         )
 
 
@@ -71,11 +93,29 @@ class Choice:
 
 def gain_of(old: Start, new: Start) -> float:
     """How many times better `new` is; infinite or zero where one misses mass."""
-    difference = new.pilot.log_normalizer - old.pilot.log_normalizer
-    tolerance = 0.1 + 3 * np.hypot(new.pilot.stderr, old.pilot.stderr)
-    if abs(difference) > tolerance:
+    difference = new.log_normalizer - old.log_normalizer
+    if abs(difference) > _tolerance(old, new):
         return float("inf") if difference > 0 else 0.0
     return old.difficulty / max(new.difficulty, 1e-12)
+
+
+def is_better(old: Start, new: Start) -> bool:
+    """Whether `new` is to be preferred."""
+    return gain_of(old, new) > gain_needed(old, new)
+
+
+def is_doubtful(old: Start, new: Start) -> bool:
+    """Whether the one that needs less work may well miss mass that the other sees."""
+    difference = new.log_normalizer - old.log_normalizer
+    tolerance = _tolerance(old, new)
+    if not tolerance / 2 < abs(difference) <= tolerance:
+        return False
+    return is_better(old, new) == (difference < 0)
+
+
+def _tolerance(old: Start, new: Start) -> float:
+    """Estimates of log Z that differ by less say nothing."""
+    return 0.1 + 3 * float(np.hypot(new.stderr, old.stderr))
 
 
 def gain_needed(old: Start, new: Start) -> float:

@@ -1,5 +1,6 @@
 """Where passes start: candidates, a pilot pass from each, and the choice."""
 
+import dataclasses
 from collections.abc import Callable
 
 import jax.random as jr
@@ -7,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from annealax._errors import SamplingError
-from annealax.auto._choice import Choice, Start, gain_needed, gain_of
+from annealax.auto._choice import Choice, Start, gain_of, is_better, is_doubtful
 from annealax.auto._conditional import (
     Conditional,
     first_conditional,
@@ -43,6 +44,7 @@ _LEVEL = 0.1
 _POLISHINGS, _POOLED = 2, 4
 _EASY, _NOWHERE = 5, 5.0
 _WIDER, _WIDE_PASSES = 10.0, 3
+_MORE = 3
 _HIERARCHY = "scales that depend on other coordinates"
 _SAY = Callable[[str], None]
 
@@ -103,7 +105,7 @@ class Search:
                 for name, placement in candidates(self._best):
                     key, subkey = jr.split(key)
                     self._compete(subkey, name, placement)
-            if self._best is before or gain_of(before, self._best) < 1.5:
+            if gain_of(before, self._best) < 1.5:
                 break
         best = self._best
         if isinstance(best.placement, Hierarchy):
@@ -260,7 +262,7 @@ class Search:
         if len(of_scales):
             yield from self._follow(of_scales, x, pilot.weights)
         assert self._best is not None
-        if hierarchy is not None and self._best is best:
+        if hierarchy is not None and self._best.placement is placement:
             # Too many leaders, or a density that is hard to learn from: a boundary.
             yield _HIERARCHY, hierarchy
         if self._best.pilot.num_transitions <= _EASY:
@@ -285,12 +287,25 @@ class Search:
         limit = 1000 if best is None else max(few, int(1.5 * len(best.pilot.betas)))
         pilot = self._pilot(key, placement, limit)
         start = Start(name, placement, pilot)
+        if best is not None and pilot.usable and is_doubtful(best, start):
+            keys = jr.split(jr.fold_in(key, 1), 2)
+            old, (best, start) = best, map(self._look_again, keys, (best, start))
+            self._tried = [best if each is old else each for each in self._tried]
+            self._best = best
         self._tried.append(start)
         self._say(str(start))
-        if not pilot.usable:
-            return
-        if best is None or gain_of(best, start) > gain_needed(best, start):
+        if pilot.usable and (best is None or is_better(best, start)):
             self._best = start
+
+    def _look_again(self, key: PRNGKeyArray, start: Start) -> Start:
+        """With more passes."""
+        if start.more:
+            return start
+        limit = 2 * len(start.pilot.betas)
+        pilots = [self._pilot(k, start.placement, limit) for k in jr.split(key, _MORE)]
+        return dataclasses.replace(
+            start, more=tuple(each for each in pilots if each.usable)
+        )
 
     def _pilot(self, key: PRNGKeyArray, placement, limit: int = 1000) -> Pilot:
         pilot = run_pilot(
