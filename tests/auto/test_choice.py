@@ -1,0 +1,66 @@
+"""Which of two starts is better, and when that is doubtful."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from annealax.auto._choice import Start, gain_of, is_better, is_doubtful
+from annealax.auto._pilot import Pilot
+from annealax.auto._placement import Placement
+
+
+def _pilot(log_normalizer, stderr, num_transitions):
+    count = num_transitions
+    return Pilot(
+        betas=np.linspace(0, 1, count + 1),
+        step_sizes=np.ones(count),
+        scales=np.ones((count, 2)),
+        acceptance=np.ones(count),
+        work_variance=np.ones(count),
+        log_normalizer=log_normalizer,
+        stderr=stderr,
+        z=np.zeros((4, 2)),
+        weights=np.full(4, 0.25),
+        num_evaluations=0,
+    )
+
+
+def _start(log_normalizer, stderr, num_transitions=10):
+    placement = Placement.scaled(np.zeros(2), 1.0)
+    return Start("a start", placement, _pilot(log_normalizer, stderr, num_transitions))
+
+
+def test_more_mass_wins_and_otherwise_less_work():
+    old = _start(-10.0, 0.03)
+    assert is_better(old, _start(-9.5, 0.1))
+    assert not is_better(old, _start(-10.5, 0.001))
+    assert is_better(old, _start(-10.0, 0.02))
+    assert not is_better(old, _start(-10.0, 0.04))
+    np.testing.assert_allclose(gain_of(old, _start(-10.0, 0.03, 5)), 2)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_near_thing_is_doubtful_if_work_says_otherwise(sign):
+    """Tolerance: 0.1 + 3 hypot(0.03, 0.06) = 0.30."""
+    seen, missed = _start(-10.0, 0.06), _start(-10.29, 0.03)
+    pair = (missed, seen) if sign > 0 else (seen, missed)
+    assert is_doubtful(*pair)
+    # Clear one way or the other:
+    assert not is_doubtful(missed, _start(-9.9, 0.06))
+    assert not is_doubtful(missed, _start(-10.2, 0.06))
+    # What sees more and needs less work is better in any case.
+    assert not is_doubtful(missed, _start(-10.15, 0.01))
+
+
+def test_more_passes_sharpen_the_estimate_and_not_the_difficulty():
+    once = _start(-10.0, 0.06)
+    often = dataclasses.replace(once, more=(_pilot(-9.8, 0.06, 10),) * 3)
+    np.testing.assert_allclose(often.stderr, 0.03)
+    np.testing.assert_allclose(often.difficulty, once.difficulty)
+    mean = np.log((np.exp(-10.0) + 3 * np.exp(-9.8)) / 4)
+    np.testing.assert_allclose(often.log_normalizer, mean)
+    # What was within the tolerance of three error bars may now be decided.
+    other = _start(-10.1, 0.03)
+    assert gain_of(other, once) < 1
+    assert gain_of(other, often) == np.inf
