@@ -11,7 +11,7 @@ import dataclasses
 
 import numpy as np
 
-from annealax.auto._answer import log_mean
+from annealax.auto._answer import log_mean, pooled_stderr
 from annealax.auto._conditional import Conditional
 from annealax.auto._explore import DEPTH, Modes
 from annealax.auto._hierarchy import Hierarchy
@@ -39,25 +39,26 @@ class Start:
     @property
     def log_normalizer(self) -> float:
         """Estimate of log Z by all passes."""
-        return log_mean(np.asarray([each.log_normalizer for each in self._pilots]))
+        return log_mean(self._log_normalizers)
 
     @property
     def stderr(self) -> float:
-        """Its standard error."""
-        return float(np.sqrt(self._variance / len(self._pilots)))
+        """Its standard error: within passes or between them, whichever is larger."""
+        stderrs = np.asarray([each.stderr for each in self._pilots])
+        return pooled_stderr(self._log_normalizers, stderrs, pareto_k=0.0)
 
     @property
     def difficulty(self) -> float:
         """Squared error times work, up to a factor that starts share."""
-        return self._variance * self.pilot.num_transitions
+        return self.stderr**2 * len(self._pilots) * self.pilot.num_transitions
 
     @property
     def _pilots(self) -> tuple[Pilot, ...]:
         return (self.pilot, *self.more)
 
     @property
-    def _variance(self) -> float:
-        return float(np.mean([each.stderr**2 for each in self._pilots]))
+    def _log_normalizers(self) -> np.ndarray:
+        return np.asarray([each.log_normalizer for each in self._pilots])
 
     def __str__(self) -> str:
         """One line."""
