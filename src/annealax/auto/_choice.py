@@ -44,6 +44,8 @@ class Start:
     @property
     def stderr(self) -> float:
         """Its standard error: within passes or between them, whichever is larger."""
+        if not self.more:
+            return self.pilot.stderr
         stderrs = np.asarray([each.stderr for each in self._pilots])
         return pooled_stderr(self._log_normalizers, stderrs, pareto_k=0.0)
 
