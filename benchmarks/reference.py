@@ -183,6 +183,8 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("reference.json"))
     parser.add_argument("--passes", type=int, default=30)
     given = parser.parse_args()
+    if given.passes < 2:
+        parser.error(f"an error bar takes 2 passes at the least, got {given.passes}")
     kept = json.loads(given.out.read_text()) if given.out.exists() else {}
     values = kept.setdefault(given.target, [])
     problem = {"cox": cox, "phi4": phi4}[given.target]()
