@@ -19,7 +19,7 @@ from flowjax.bijections import AbstractBijection
 import annealax as ax
 from _timing import Compiled, compile_ahead
 from annealax._flows import partition
-from annealax._random import Noise, noise
+from annealax._noise import Noise, noise
 
 # Keeps the points where they are, up to rounding, without the compiler knowing.
 _TINY = 1e-9

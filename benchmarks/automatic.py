@@ -41,7 +41,7 @@ import numpy as np
 from blackjax.smc import adaptive_tempered, extend_params, resampling, tempered
 
 import annealax as ax
-from annealax.auto._answer import log_mean
+from annealax._estimates import log_mean
 from annealax.auto._pilot import run_pilot
 from annealax.auto._placement import Placement, placed_path
 from annealax.auto._plan import first_plan

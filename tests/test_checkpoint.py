@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import annealax as ax
-from annealax import _serialise
-from annealax._checkpoint import as_checkpoint
+from annealax._work.checkpoint import as_checkpoint
 
 WORK = {"work": "test", "num_steps": 3}
 
@@ -99,7 +98,7 @@ def test_other_work_and_other_shapes_are_named(store):
 
 def test_when_it_is_due(tmp_path, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("annealax._checkpoint.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("annealax._work.checkpoint.time.monotonic", lambda: now[0])
     store = ax.Checkpoint(tmp_path, every_seconds=10, every_steps=100)
     assert not store.due(99)
     assert store.due(100)

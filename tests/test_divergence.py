@@ -9,7 +9,7 @@ import pytest
 from tests_problems import lopsided_log_density
 
 import annealax as ax
-from annealax._divergence import Watch, block_length, judge
+from annealax.trainers.rollback import Watch, block_length, judge
 
 FLOW = ax.flows.diagonal_affine(None, 2)
 

@@ -11,11 +11,11 @@ import optax
 import pytest
 
 import annealax as ax
-from annealax._fingerprint import fingerprint
+from annealax._work.fingerprint import fingerprint
 
 SCRIPT = """
 import jax.numpy as jnp, optax, annealax as ax
-from annealax._fingerprint import fingerprint
+from annealax._work.fingerprint import fingerprint
 def log_density(x):
     return -jnp.sum(x**2)
 path = ax.GeometricPath((2,), log_density, 3)

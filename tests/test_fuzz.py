@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import annealax as ax
-from annealax._budget import parse_budget
+from annealax._work.budget import parse_budget
 from annealax.experiments import EXPERIMENTS
 from annealax.experiments._fields import fields_of, parse_overrides
 from annealax.experiments._folder import read_settings, read_status

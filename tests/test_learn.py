@@ -10,7 +10,6 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import annealax as ax
-from annealax import _learn
 from annealax.trainers.evidence import EvidenceAscent
 
 # A linear-Gaussian model: x ~ N(0, e^(2b) I), y = c + A x + noise, noise ~ N(0, 0.5^2).

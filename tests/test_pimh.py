@@ -10,7 +10,7 @@ import pytest
 from tests_problems import LOPSIDED_MEAN, lopsided_log_density
 
 import annealax as ax
-from annealax._autocorrelation import integrated_autocorrelation_time
+from annealax._estimates import integrated_autocorrelation_time
 from annealax._pimh import _metropolis
 
 SIGMA = 0.8

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from annealax._random import bits, noise
+from annealax._noise import bits, noise
 
 
 @pytest.mark.parametrize("count", [1, 7, 1000])

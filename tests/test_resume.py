@@ -14,7 +14,6 @@ import pytest
 from tests_problems import lopsided_log_density
 
 import annealax as ax
-from annealax import _serialise
 
 FLOW = ax.flows.diagonal_affine(None, 2)
 ADAM = optax.adam(1e-2)

@@ -13,7 +13,6 @@ import pytest
 from tests_problems import lopsided_log_density, perturb
 
 import annealax as ax
-from annealax import _serialise
 
 
 @pytest.fixture

@@ -9,16 +9,9 @@ from annealax import loggers as loggers
 from annealax import targets as targets
 from annealax._arviz import MissingExtraError as MissingExtraError
 from annealax._chain import Chain as Chain
-from annealax._checkpoint import Checkpoint as Checkpoint
-from annealax._checkpoint import CheckpointWarning as CheckpointWarning
-from annealax._divergence import Rollback as Rollback
 from annealax._errors import AnnealaxError as AnnealaxError
 from annealax._errors import InvalidInputError as InvalidInputError
 from annealax._errors import SamplingError as SamplingError
-from annealax._fit import Fit as Fit
-from annealax._fit import fit as fit
-from annealax._learn import Learnt as Learnt
-from annealax._learn import learn as learn
 from annealax._mcmc import MarkovChains as MarkovChains
 from annealax._mcmc import mcmc as mcmc
 from annealax._particles import Particles as Particles
@@ -34,12 +27,14 @@ from annealax._result import StepInfo as StepInfo
 from annealax._sampler import Sampler as Sampler
 from annealax._sampler import correct as correct
 from annealax._sampler import transport as transport
-from annealax._serialise import FileError as FileError
-from annealax._serialise import load as load
-from annealax._serialise import save as save
-from annealax._signals import Interrupted as Interrupted
-from annealax._snapshot import ChainSnapshot as ChainSnapshot
-from annealax._snapshot import Snapshot as Snapshot
+from annealax._work.checkpoint import Checkpoint as Checkpoint
+from annealax._work.checkpoint import CheckpointWarning as CheckpointWarning
+from annealax._work.serialise import FileError as FileError
+from annealax._work.serialise import load as load
+from annealax._work.serialise import save as save
+from annealax._work.signals import Interrupted as Interrupted
+from annealax._work.snapshots import ChainSnapshot as ChainSnapshot
+from annealax._work.snapshots import Snapshot as Snapshot
 from annealax.auto import ReplicateSnapshot as ReplicateSnapshot
 from annealax.auto import Sample as Sample
 from annealax.auto import sample as sample
@@ -50,5 +45,10 @@ from annealax.trainers import VI as VI
 from annealax.trainers import AbstractTrainer as AbstractTrainer
 from annealax.trainers import TrainInfo as TrainInfo
 from annealax.trainers import TrainState as TrainState
+from annealax.trainers.fit import Fit as Fit
+from annealax.trainers.fit import fit as fit
+from annealax.trainers.learn import Learnt as Learnt
+from annealax.trainers.learn import learn as learn
+from annealax.trainers.rollback import Rollback as Rollback
 
 __version__ = "0.1.0"

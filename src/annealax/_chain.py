@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from annealax._arviz import chains_to_arviz
-from annealax._autocorrelation import integrated_autocorrelation_time
+from annealax._estimates import integrated_autocorrelation_time
 
 
 class Chain(NamedTuple):

@@ -17,12 +17,12 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from annealax._autocorrelation import integrated_autocorrelation_time
 from annealax._diagnostics import bulk_effective_sample_size, split_rhat
 from annealax._errors import InvalidInputError
-from annealax._memory import peak_memory
+from annealax._estimates import integrated_autocorrelation_time
 from annealax._path import AbstractPath, GeometricPath
-from annealax.kernels._base import check_count
+from annealax._work.memory import peak_memory
+from annealax.kernels.base import check_count
 
 Method = Literal["hmc", "nuts"]
 _ALGORITHMS = {"hmc": blackjax.hmc, "nuts": blackjax.nuts}

@@ -25,13 +25,13 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from annealax._chain import Chain
-from annealax._checkpoint import Checkpoint, as_checkpoint
 from annealax._errors import InvalidInputError, SamplingError
-from annealax._fingerprint import fingerprint
-from annealax._progress import Lines
-from annealax._serialise import Saved
-from annealax._signals import Signals, deferred_signals
-from annealax._snapshot import Callback, ChainSnapshot, as_callbacks, call_all
+from annealax._work.checkpoint import Checkpoint, as_checkpoint
+from annealax._work.fingerprint import fingerprint
+from annealax._work.progress import Lines
+from annealax._work.serialise import Saved
+from annealax._work.signals import Signals, deferred_signals
+from annealax._work.snapshots import Callback, ChainSnapshot, as_callbacks, call_all
 
 _SECONDS_PER_CALL = 2.0
 _MAX_PER_CALL = 256

@@ -6,11 +6,12 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+from annealax._estimates import pareto_shape
+from annealax._ladder import lengths
 from annealax.auto._explore import Ascents, Modes, explore
 from annealax.auto._mixture import peaks_at
-from annealax.auto._pareto import pareto_shape
 from annealax.auto._placement import Placement, from_moments, laplace, placed_path
-from annealax.auto._plan import Plan, lengths, round_up
+from annealax.auto._plan import Plan, round_up
 from annealax.targets import Funnel, GaussianMixture, Normal
 
 

@@ -11,7 +11,8 @@ from scipy import stats
 
 import annealax as ax
 from annealax import InvalidInputError, SamplingError
-from annealax.auto._answer import ModeTable, Stage, pooled_stderr
+from annealax._estimates import pooled_stderr
+from annealax.auto._answer import ModeTable, Stage
 from annealax.auto._explore import Ascents
 from annealax.auto._messages import doubts
 from annealax.auto._plot import _range

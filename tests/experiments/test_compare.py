@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import annealax as ax
-from annealax._budget import Budget
+from annealax._work.budget import Budget
 from annealax.experiments import compare
 from annealax.experiments._attempt import pool
 from annealax.experiments.cli import _assignments_of, app

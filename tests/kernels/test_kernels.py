@@ -19,7 +19,7 @@ from annealax.kernels import (
     Point,
     RandomWalk,
 )
-from annealax.kernels._base import accept
+from annealax.kernels.base import accept
 
 
 def slope(x):

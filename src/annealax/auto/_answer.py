@@ -1,7 +1,6 @@
 """What `annealax.sample` returns."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,8 +13,8 @@ from scipy import special
 
 from annealax._arviz import to_arviz
 from annealax._errors import InvalidInputError
+from annealax._estimates import log_mean, logsumexp, pooled_stderr
 from annealax._result import Result, StepInfo
-from annealax.auto._pareto import tail_factor
 from annealax.auto._space import Space
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ class Sample:
     @property
     def ess(self) -> float:
         """Effective sample size of the weights."""
-        return float(np.exp(-_logsumexp(2 * np.asarray(self.log_weights, np.float64))))
+        return float(np.exp(-logsumexp(2 * np.asarray(self.log_weights, np.float64))))
 
     @property
     def num_evaluations(self) -> int:
@@ -286,43 +285,3 @@ class Sample:
 class _Pooled:
     mean: Any
     stderr: Any
-
-
-def log_mean(log_values: np.ndarray) -> float:
-    """Logarithm of the mean of exponentials."""
-    return _logsumexp(np.asarray(log_values, np.float64)) - math.log(len(log_values))
-
-
-def pooled_stderr(
-    log_normalizers: np.ndarray, stderrs: np.ndarray, pareto_k: float
-) -> float:
-    """Standard error of the logarithm of the mean of Z over replicates.
-
-    Few replicates may agree by chance, and the error bar of a single run may miss what
-    all its particles missed: the larger of the two counts. A heavy tail makes both too
-    small: they are widened for it. A log Z of 1e5 is rounded to 0.008 in single
-    precision.
-    """
-    relative = np.exp(
-        np.asarray(log_normalizers, np.float64) - log_mean(log_normalizers)
-    )
-    count = len(relative)
-    within = np.mean((relative * np.asarray(stderrs, np.float64)) ** 2)
-    between = np.var(relative, ddof=1) if count > 1 else math.inf
-    variance = max(within, between if math.isfinite(between) else 0) / count
-    return math.hypot(
-        tail_factor(pareto_k) * math.sqrt(variance), rounding_of(log_normalizers)
-    )
-
-
-def rounding_of(log_normalizers: np.ndarray) -> float:
-    """Distance of numbers of that size, at most, in the precision in use."""
-    epsilon = float(jnp.finfo(jnp.result_type(float)).eps)
-    return epsilon * float(np.max(np.abs(log_normalizers)))
-
-
-def _logsumexp(values: np.ndarray) -> float:
-    top = np.max(values)
-    if not np.isfinite(top):
-        return float(top)
-    return float(top + np.log(np.sum(np.exp(values - top))))

@@ -11,7 +11,7 @@ import dataclasses
 
 import numpy as np
 
-from annealax.auto._answer import log_mean, pooled_stderr
+from annealax._estimates import log_mean, pooled_stderr
 from annealax.auto._conditional import Conditional
 from annealax.auto._explore import DEPTH, Modes
 from annealax.auto._hierarchy import Hierarchy

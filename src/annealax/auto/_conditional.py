@@ -34,7 +34,7 @@ from jax.scipy import stats
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from annealax._random import normals
+from annealax._noise import normals
 from annealax.auto._hierarchy import fit_coordinate
 
 _BENDS, _TWISTS = 16, 8

@@ -17,10 +17,10 @@ from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
 from annealax import flows
-from annealax._fit import Fit, Snapshot, fit
+from annealax._estimates import log_mean
 from annealax._sampler import Sampler
-from annealax.auto._answer import log_mean
 from annealax.trainers import CRAFT
+from annealax.trainers.fit import Fit, Snapshot, fit
 
 _TRIAL_STEPS = 40
 _TRAINING_STEPS = 300

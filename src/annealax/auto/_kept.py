@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from annealax._checkpoint import Checkpoint
+from annealax._work.checkpoint import Checkpoint
 
 
 class Kept:

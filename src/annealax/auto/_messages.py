@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from annealax._estimates import pooled_stderr, rounding_of
 from annealax._result import StepInfo
-from annealax.auto._answer import ModeTable, pooled_stderr, rounding_of
+from annealax.auto._answer import ModeTable
 from annealax.auto._pooling import Pool
 
 _MIN_ESS = 200

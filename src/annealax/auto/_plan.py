@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from annealax._ladder import even_betas, lengths, rising
 from annealax._resampling import ESSResampling
-from annealax._result import Result
 from annealax._sampler import Sampler
 from annealax.auto._pilot import LONGEST, TARGET_ACCEPTANCE, Pilot
 from annealax.auto._placement import Coordinates, placed_path
@@ -106,7 +106,7 @@ def first_plan(pilot: Pilot, placement: Coordinates, num_particles: int) -> Plan
     """The plan that a pilot suggests."""
     plan = Plan(
         placement=placement,
-        betas=_rising(np.asarray(pilot.betas, np.float64)),
+        betas=rising(np.asarray(pilot.betas, np.float64)),
         step_sizes=np.asarray(pilot.step_sizes, np.float64),
         scales=np.asarray(pilot.scales, np.float64),
         num_leapfrog=_num_leapfrog(pilot.step_sizes, placement.size),
@@ -114,29 +114,6 @@ def first_plan(pilot: Pilot, placement: Coordinates, num_particles: int) -> Plan
     )
     work = 0.5 * np.asarray(pilot.work_variance)
     return plan.respaced(work, transitions_for(work)).capped()
-
-
-def even_betas(betas: np.ndarray, work: np.ndarray, num_transitions: int) -> np.ndarray:
-    """Temperatures between which transitions are equally hard.
-
-    Args:
-        betas: Temperatures at which the work was measured.
-        work: Nats lost at each transition.
-        num_transitions: How many there shall be.
-    """
-    total = np.concatenate([[0.0], np.cumsum(lengths(work))])
-    even = np.linspace(0, total[-1], num_transitions + 1)
-    spaced = np.interp(even, total, np.asarray(betas, np.float64))
-    spaced[0], spaced[-1] = 0.0, 1.0
-    return _rising(spaced)
-
-
-def lengths(work: np.ndarray) -> np.ndarray:
-    """Length of each transition: the root of what it loses, never quite zero."""
-    work = np.nan_to_num(np.asarray(work, np.float64), nan=1.0, posinf=4.0)
-    # A transition that lost far more than a nat was not measured, only found wanting.
-    root = np.sqrt(np.clip(work, 0, 4.0))
-    return root + 0.02 * root.mean() + 1e-6
 
 
 def transitions_for(work: np.ndarray) -> int:
@@ -151,29 +128,8 @@ def round_up(count: float | int) -> int:
     return int(np.ceil(count / step) * step)
 
 
-def work_of(result: Result) -> np.ndarray:
-    """Nats lost at each transition: the free energy above the log ratio."""
-    return np.maximum(
-        np.asarray(result.steps.free_energy + result.steps.log_ratio, np.float64), 0
-    )
-
-
 def _num_leapfrog(step_sizes: np.ndarray, size: int) -> int:
     """A quarter of a period, within what the dimension makes sensible."""
     local = int(np.ceil(1.3 * size**0.25))
     wanted = _QUARTER_PERIOD / np.median(step_sizes)
     return round_up(float(np.clip(np.round(wanted), local, 3 * local)))
-
-
-def _rising(betas: np.ndarray) -> np.ndarray:
-    """Strictly rising from 0 to 1 in single precision, keeping what can be kept."""
-    kept = [0.0]
-    for beta in np.asarray(betas, np.float32)[1:-1]:
-        if np.float32(kept[-1]) < beta < 1:
-            kept.append(float(beta))
-    kept.append(1.0)
-    if len(kept) < len(betas):  # collisions: split the widest gaps
-        while len(kept) < len(betas):
-            gap = int(np.argmax(np.diff(kept)))
-            kept.insert(gap + 1, 0.5 * (kept[gap] + kept[gap + 1]))
-    return np.asarray(kept)

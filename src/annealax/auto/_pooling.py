@@ -5,9 +5,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from annealax._estimates import log_mean, pareto_shape
 from annealax._result import Result, StepInfo
-from annealax.auto._answer import log_mean
-from annealax.auto._pareto import pareto_shape
 from annealax.auto._placement import Coordinates, positions
 
 

@@ -23,19 +23,21 @@ from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, PRNGKeyArray
 from rich.console import Console
 
-from annealax._budget import Budget
-from annealax._checkpoint import Checkpoint, as_checkpoint
+from annealax._estimates import log_mean
+from annealax._ladder import work_of
 from annealax._result import Result
 from annealax._sampler import Sampler
-from annealax._snapshot import Callback, as_callbacks, call_all
-from annealax.auto._answer import ReplicateSnapshot, Sample, Stage, log_mean
+from annealax._work.budget import Budget
+from annealax._work.checkpoint import Checkpoint, as_checkpoint
+from annealax._work.snapshots import Callback, as_callbacks, call_all
+from annealax.auto._answer import ReplicateSnapshot, Sample, Stage
 from annealax.auto._choice import Choice
 from annealax.auto._explore import Ascents
 from annealax.auto._flow_choice import choose_flows, families_for
 from annealax.auto._kept import Kept
 from annealax.auto._messages import doubts
 from annealax.auto._modes import find_modes
-from annealax.auto._plan import Plan, first_plan, work_of
+from annealax.auto._plan import Plan, first_plan
 from annealax.auto._pooling import pool_replicates
 from annealax.auto._space import Support
 from annealax.auto._start import Search

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from annealax._estimates import tail_factor
 from annealax.auto._answer import Sample
-from annealax.auto._pareto import tail_factor
 
 _MAX_ROWS = 12
 _WIDTH = 79

@@ -24,7 +24,7 @@ from jax.scipy.special import gammaln, ndtr
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy import special
 
-from annealax._random import normals
+from annealax._noise import normals
 from annealax.auto._placement import root_of
 
 _FREEDOMS = (30.0, 15.0, 8.0, 5.0, 3.5, 2.5, 1.8, 1.3, 1.0)

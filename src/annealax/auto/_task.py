@@ -7,9 +7,9 @@ from typing import Any
 import jax.random as jr
 from jaxtyping import Array, PRNGKeyArray
 
-from annealax._budget import Budget, as_budget
 from annealax._errors import InvalidInputError
-from annealax._fingerprint import fingerprint
+from annealax._work.budget import Budget, as_budget
+from annealax._work.fingerprint import fingerprint
 from annealax.auto._flow_choice import FAMILIES
 from annealax.auto._space import FreeDensity, Space, Support
 

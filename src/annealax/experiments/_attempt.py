@@ -10,15 +10,15 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
-from annealax._budget import Budget
-from annealax._checkpoint import Checkpoint
-from annealax._fit import Fit, fit
 from annealax._mcmc import MarkovChains, mcmc
-from annealax._serialise import Saved
-from annealax._snapshot import Callback, call_all
+from annealax._work.budget import Budget
+from annealax._work.checkpoint import Checkpoint
+from annealax._work.serialise import Saved
+from annealax._work.snapshots import Callback, call_all
 from annealax.experiments._settings import Settings
 from annealax.experiments.evaluate import PassSnapshot, compile_pass, pass_numbers
 from annealax.experiments.run import Method
+from annealax.trainers.fit import Fit, fit
 
 NUM_CHAINS = 32
 _MAX_PASSES = 1000

@@ -28,7 +28,7 @@ import numpy as np
 import annealax
 from annealax._errors import InvalidInputError
 from annealax._flows import replicate
-from annealax._serialise import FileError, load, replacing, save
+from annealax._work.serialise import FileError, load, replacing, save
 from annealax.experiments._environment import environment
 from annealax.experiments._fields import fields_of
 from annealax.experiments._numbers import json_number

@@ -10,10 +10,10 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from annealax._checkpoint import CheckpointWarning
 from annealax._errors import AnnealaxError
-from annealax._signals import Interrupted, Signals, deferred_signals
-from annealax._snapshot import Callback, Progress
+from annealax._work.checkpoint import CheckpointWarning
+from annealax._work.signals import Interrupted, Signals, deferred_signals
+from annealax._work.snapshots import Callback, Progress
 from annealax.loggers._tables import json_value
 
 _PLAIN_WIDTH = 110

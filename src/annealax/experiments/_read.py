@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from annealax._serialise import FileError
+from annealax._work.serialise import FileError
 
 _AGAIN = "run it again"
 _PNG = b"\x89PNG\r\n\x1a\n"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from annealax._serialise import FileError
+from annealax._work.serialise import FileError
 from annealax.experiments._read import (
     Picture,
     damaged,

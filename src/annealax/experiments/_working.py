@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from annealax._errors import InvalidInputError
-from annealax._signals import Signals
+from annealax._work.signals import Signals
 from annealax.experiments._folder import RunFolder
 from annealax.experiments._output import Output, stoppable
 

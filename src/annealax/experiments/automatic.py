@@ -13,7 +13,7 @@ from rich.console import Console
 
 from annealax._arviz import MissingExtraError, to_netcdf
 from annealax._errors import InvalidInputError
-from annealax._serialise import FileError
+from annealax._work.serialise import FileError
 from annealax.auto import Sample, sample
 from annealax.experiments import page_command
 from annealax.experiments._environment import environment

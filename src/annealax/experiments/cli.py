@@ -10,8 +10,8 @@ from rich import box
 from rich.table import Table
 
 import annealax
-from annealax._budget import parse_budget
 from annealax._errors import AnnealaxError, InvalidInputError
+from annealax._work.budget import parse_budget
 from annealax.experiments import compare, page_command, sample_command, vae_command
 from annealax.experiments._compilation import reuse_compiled_programs
 from annealax.experiments._fields import fields_of, format_value, parse_overrides

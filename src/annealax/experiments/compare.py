@@ -23,11 +23,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from annealax._budget import Budget
-from annealax._checkpoint import Checkpoint
 from annealax._errors import InvalidInputError
-from annealax._fingerprint import fingerprint
-from annealax._snapshot import Callback, Snapshot
+from annealax._work.budget import Budget
+from annealax._work.checkpoint import Checkpoint
+from annealax._work.fingerprint import fingerprint
+from annealax._work.snapshots import Callback, Snapshot
 from annealax.experiments._attempt import (
     NUM_CHAINS,
     Attempt,

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from annealax._budget import Budget
+from annealax._work.budget import Budget
 from annealax.experiments._numbers import count_text, duration_text, json_number
 from annealax.experiments._style import INK, new_table
 from annealax.experiments.compare import DIRECT, Comparison, Row

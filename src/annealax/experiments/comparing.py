@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from annealax._budget import Budget
-from annealax._checkpoint import Checkpoint
 from annealax._errors import InvalidInputError
-from annealax._serialise import FileError
-from annealax._snapshot import Callback, Progress
+from annealax._work.budget import Budget
+from annealax._work.checkpoint import Checkpoint
+from annealax._work.serialise import FileError
+from annealax._work.snapshots import Callback, Progress
 from annealax.experiments import compare_report, page_command, pictures
 from annealax.experiments._folder import (
     CHECKPOINTS,

@@ -12,14 +12,14 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
-from annealax._checkpoint import Checkpoint
-from annealax._fingerprint import fingerprint
-from annealax._memory import peak_memory
-from annealax._progress import Lines
 from annealax._result import Result
 from annealax._sampler import Sampler, lower_pass, pass_arguments
-from annealax._signals import deferred_signals
-from annealax._snapshot import Callback, as_callbacks, call_all
+from annealax._work.checkpoint import Checkpoint
+from annealax._work.fingerprint import fingerprint
+from annealax._work.memory import peak_memory
+from annealax._work.progress import Lines
+from annealax._work.signals import deferred_signals
+from annealax._work.snapshots import Callback, as_callbacks, call_all
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,12 +18,12 @@ from jaxtyping import Array, ArrayLike, PRNGKeyArray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from annealax._fit import Fit
 from annealax._path import AbstractPath
 from annealax.experiments._folder import RunFolder
 from annealax.experiments._style import BLUE, INK, ORANGE, STYLE, beta_title, spaced
 from annealax.experiments.populations import flatten, populations
 from annealax.experiments.run import Outcome
+from annealax.trainers.fit import Fit
 
 _PANELS = 6
 

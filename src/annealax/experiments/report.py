@@ -7,7 +7,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from annealax.auto._plan import even_betas, work_of
+from annealax._ladder import even_betas, work_of
 from annealax.experiments._numbers import count_text, duration_text
 from annealax.experiments._style import new_table
 from annealax.experiments.evaluate import Evaluation

@@ -10,16 +10,16 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
-from annealax._checkpoint import Checkpoint
 from annealax._errors import InvalidInputError
-from annealax._fit import Fit, fit
 from annealax._resampling import NoResampling
 from annealax._sampler import Sampler
-from annealax._snapshot import Callback
+from annealax._work.checkpoint import Checkpoint
+from annealax._work.snapshots import Callback
 from annealax.experiments._names import unknown_name
 from annealax.experiments._settings import Settings
 from annealax.experiments.evaluate import Evaluation, evaluate
 from annealax.trainers import AFT, SNF, VI, AbstractTrainer
+from annealax.trainers.fit import Fit, fit
 
 _MAX_SEED = 2**32 - 1
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 
 from annealax._errors import InvalidInputError
-from annealax.kernels._base import AbstractKernel, KernelInfo
+from annealax.kernels.base import AbstractKernel, KernelInfo
 
 
 class Composition(AbstractKernel):

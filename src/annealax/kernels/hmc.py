@@ -24,8 +24,9 @@ import jax.random as jr
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from annealax._cotangents import shield
-from annealax._random import noise
-from annealax.kernels._base import (
+from annealax._noise import noise
+from annealax.kernels._schedule import AbstractSchedule, Constant, as_schedule
+from annealax.kernels.base import (
     AbstractKernel,
     Decision,
     KernelInfo,
@@ -33,7 +34,6 @@ from annealax.kernels._base import (
     accept,
     check_count,
 )
-from annealax.kernels._schedule import AbstractSchedule, Constant, as_schedule
 
 
 class HMC(AbstractKernel):

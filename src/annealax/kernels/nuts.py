@@ -10,8 +10,8 @@ import jax.random as jr
 from blackjax.mcmc.hmc import HMCState
 from jaxtyping import ArrayLike
 
-from annealax.kernels._base import AbstractKernel, KernelInfo, Point, check_count
 from annealax.kernels._schedule import AbstractSchedule, as_schedule
+from annealax.kernels.base import AbstractKernel, KernelInfo, Point, check_count
 
 
 class NUTS(AbstractKernel):

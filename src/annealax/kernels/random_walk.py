@@ -9,14 +9,14 @@ import jax.random as jr
 from jaxtyping import ArrayLike
 
 from annealax._cotangents import gate, shield
-from annealax.kernels._base import (
+from annealax.kernels._schedule import AbstractSchedule, as_schedule
+from annealax.kernels.base import (
     AbstractKernel,
     KernelInfo,
     accept,
     check_count,
     point_at,
 )
-from annealax.kernels._schedule import AbstractSchedule, as_schedule
 
 
 class RandomWalk(AbstractKernel):

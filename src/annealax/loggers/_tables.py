@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from annealax._checkpoint import CheckpointWarning
-from annealax._serialise import FileError, replacing
-from annealax._snapshot import Progress
+from annealax._work.checkpoint import CheckpointWarning
+from annealax._work.serialise import FileError, replacing
+from annealax._work.snapshots import Progress
 
 
 class _Lines(ABC):

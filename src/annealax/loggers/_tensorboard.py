@@ -11,8 +11,8 @@ import time
 import warnings
 from pathlib import Path
 
-from annealax._checkpoint import CheckpointWarning
-from annealax._snapshot import Progress
+from annealax._work.checkpoint import CheckpointWarning
+from annealax._work.snapshots import Progress
 
 
 class TensorBoard:

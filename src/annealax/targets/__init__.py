@@ -1,6 +1,6 @@
 """Targets: densities with known answers, and models from applications."""
 
-from annealax.targets._base import AbstractTarget as AbstractTarget
+from annealax.targets.base import AbstractTarget as AbstractTarget
 from annealax.targets.brownian import BrownianMotion as BrownianMotion
 from annealax.targets.challenging_mixture import (
     ChallengingMixture as ChallengingMixture,

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
-from annealax.targets._base import AbstractTarget
 from annealax.targets._validation import check_configuration
+from annealax.targets.base import AbstractTarget
 
 
 class AbstractMixture(AbstractTarget):

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from annealax.targets._base import AbstractTarget
+from annealax.targets.base import AbstractTarget
 
 
 class AbstractPosterior(AbstractTarget):

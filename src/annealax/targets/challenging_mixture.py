@@ -8,7 +8,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from annealax.targets._base import AbstractTarget
+from annealax.targets.base import AbstractTarget
 from annealax.targets.gaussian_mixture import GaussianMixture
 
 

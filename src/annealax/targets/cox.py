@@ -29,7 +29,6 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from annealax._errors import InvalidInputError
-from annealax.targets._base import AbstractTarget
 from annealax.targets._cox_prior import CoxDensity
 from annealax.targets._csv import load_numbers
 from annealax.targets._points import Window, bin_points, read_points
@@ -40,6 +39,7 @@ from annealax.targets._validation import (
     finite_float,
     positive_float,
 )
+from annealax.targets.base import AbstractTarget
 
 _PANEL = 128  # rows of the Cholesky factor in one product; skips most of its zeros
 

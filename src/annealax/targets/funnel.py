@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from annealax.targets._base import AbstractTarget
 from annealax.targets._validation import check_configuration, dimension, positive_float
+from annealax.targets.base import AbstractTarget
 
 
 class Funnel(AbstractTarget):

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from annealax._errors import InvalidInputError
-from annealax.targets._base import AbstractTarget
 from annealax.targets._validation import check_configuration, dimension
+from annealax.targets.base import AbstractTarget
 
 
 class ManyWell(AbstractTarget):

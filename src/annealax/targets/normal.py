@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from annealax._errors import InvalidInputError
-from annealax.targets._base import AbstractTarget
 from annealax.targets._validation import (
     check_configuration,
     cholesky,
@@ -19,6 +18,7 @@ from annealax.targets._validation import (
     finite_float,
     standard_deviations,
 )
+from annealax.targets.base import AbstractTarget
 
 
 class Normal(AbstractTarget):

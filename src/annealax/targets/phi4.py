@@ -27,8 +27,8 @@ from jaxtyping import Array, Float
 
 from annealax import observables
 from annealax._errors import InvalidInputError
-from annealax.targets._base import AbstractTarget
 from annealax.targets._validation import check_configuration, dimension, finite_float
+from annealax.targets.base import AbstractTarget
 
 
 class Phi4(AbstractTarget):

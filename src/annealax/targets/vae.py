@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from annealax._errors import InvalidInputError
-from annealax.targets._base import AbstractTarget
 from annealax.targets._posterior import log_normal
 from annealax.targets._validation import check_configuration, dimension
+from annealax.targets.base import AbstractTarget
 from annealax.vae import Decoder, bernoulli_log_likelihood, load_decoder
 
 _DATA = "annealax.targets.data"

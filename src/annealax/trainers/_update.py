@@ -8,7 +8,7 @@ from jaxtyping import Array, Int, PyTree
 
 from annealax import _flows
 from annealax._path import AbstractPath
-from annealax.trainers._base import TrainState
+from annealax.trainers.base import TrainState
 
 
 def initial_state(

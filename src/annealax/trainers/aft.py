@@ -33,9 +33,9 @@ from annealax._particles import Particles
 from annealax._path import Edge
 from annealax._sampler import Sampler
 from annealax.kernels import AbstractKernel
-from annealax.kernels._base import check_count
-from annealax.trainers._base import AbstractTrainer, TrainInfo, TrainState
+from annealax.kernels.base import check_count
 from annealax.trainers._update import guarded_update
+from annealax.trainers.base import AbstractTrainer, TrainInfo, TrainState
 
 
 class Learnt(NamedTuple):

@@ -20,8 +20,8 @@ from annealax import _flows
 from annealax._objectives import Estimator, check_estimator, free_energy
 from annealax._particles import Particles
 from annealax._sampler import Sampler
-from annealax.trainers._base import AbstractTrainer, TrainInfo, TrainState
 from annealax.trainers._update import guarded_update, initial_state
+from annealax.trainers.base import AbstractTrainer, TrainInfo, TrainState
 
 
 class Sweep(NamedTuple):

@@ -34,8 +34,8 @@ from annealax._resampling import NoResampling
 from annealax._result import StepInfo
 from annealax._sampler import Sampler
 from annealax.kernels import NUTS
-from annealax.trainers._base import AbstractTrainer, TrainInfo, TrainState
 from annealax.trainers._update import guarded_update, initial_state
+from annealax.trainers.base import AbstractTrainer, TrainInfo, TrainState
 
 # The derivative of a gradient, by reverse mode, costs about two gradients.
 _BACKWARD = 2

@@ -20,7 +20,7 @@ from annealax._path import AbstractPath
 from annealax._resampling import NoResampling
 from annealax._sampler import Sampler
 from annealax.kernels import NoMove
-from annealax.trainers._base import AbstractTrainer, TrainInfo, TrainState
+from annealax.trainers.base import AbstractTrainer, TrainInfo, TrainState
 from annealax.trainers.craft import CRAFT
 
 

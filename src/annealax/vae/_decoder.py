@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from annealax._errors import InvalidInputError
-from annealax._serialise import load, save
+from annealax._work.serialise import load, save
 
 _KERNEL = 4
 

@@ -20,12 +20,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Integer, PRNGKeyArray
 
-from annealax._checkpoint import Checkpoint, as_checkpoint
 from annealax._errors import InvalidInputError
-from annealax._fingerprint import fingerprint
-from annealax._progress import Lines
-from annealax._signals import deferred_signals
-from annealax._snapshot import Callback, as_callbacks, call_all
+from annealax._work.checkpoint import Checkpoint, as_checkpoint
+from annealax._work.fingerprint import fingerprint
+from annealax._work.progress import Lines
+from annealax._work.signals import deferred_signals
+from annealax._work.snapshots import Callback, as_callbacks, call_all
 from annealax.vae._decoder import Decoder, bernoulli_log_likelihood
 
 _STEPS_PER_CALL = 50

@@ -18,7 +18,7 @@ from typing import Any
 from jaxtyping import PyTree
 
 from annealax._errors import InvalidInputError
-from annealax._serialise import FileError, NewerFormatError, Saved, read, write
+from annealax._work.serialise import FileError, NewerFormatError, Saved, read, write
 
 _NAME = re.compile(r"checkpoint-(\d{8})\.npz")
 

@@ -15,7 +15,7 @@ from rich.progress import (
 )
 
 if TYPE_CHECKING:
-    from annealax._snapshot import Snapshot
+    from annealax._work.snapshots import Snapshot
 
 _SECONDS_BETWEEN_LINES = 5.0
 

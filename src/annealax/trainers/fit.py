@@ -19,16 +19,16 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from annealax._checkpoint import Checkpoint, as_checkpoint
-from annealax._divergence import Rollback, Watch, block_length
 from annealax._errors import InvalidInputError
-from annealax._fingerprint import fingerprint
-from annealax._memory import peak_memory
-from annealax._progress import Lines, describe
-from annealax._serialise import Saved
-from annealax._signals import deferred_signals
-from annealax._snapshot import Callback, Snapshot, as_callbacks, call_all
+from annealax._work.checkpoint import Checkpoint, as_checkpoint
+from annealax._work.fingerprint import fingerprint
+from annealax._work.memory import peak_memory
+from annealax._work.progress import Lines, describe
+from annealax._work.serialise import Saved
+from annealax._work.signals import deferred_signals
+from annealax._work.snapshots import Callback, Snapshot, as_callbacks, call_all
 from annealax.trainers import AbstractTrainer, TrainInfo, TrainState
+from annealax.trainers.rollback import Rollback, Watch, block_length
 
 _SECONDS_PER_CALL = 1.0
 
@@ -87,8 +87,8 @@ def fit(
 ) -> Fit:
     """Train flows.
 
-    A fit that diverges (`annealax._divergence` says when) is stopped and rolled back to
-    its last good state; `Fit.rollback` and `Fit.warnings` tell.
+    A fit that diverges (`annealax.trainers.rollback` says when) is stopped and rolled
+    back to its last good state; `Fit.rollback` and `Fit.warnings` tell.
 
     Args:
         key: Random key.

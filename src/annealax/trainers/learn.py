@@ -33,14 +33,13 @@ from flowjax.bijections import AbstractBijection
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from annealax._autocorrelation import integrated_autocorrelation_time
-from annealax._checkpoint import Checkpoint
 from annealax._errors import InvalidInputError, SamplingError
-from annealax._fit import fit
+from annealax._estimates import integrated_autocorrelation_time
 from annealax._particles import Particles
 from annealax._path import GeometricPath
 from annealax._result import Result
-from annealax._snapshot import Callback
+from annealax._work.checkpoint import Checkpoint
+from annealax._work.snapshots import Callback
 from annealax.trainers import CRAFT, TrainInfo
 from annealax.trainers.evidence import (
     EvidenceAscent,
@@ -48,6 +47,7 @@ from annealax.trainers.evidence import (
     log_densities,
     weighted_log_density,
 )
+from annealax.trainers.fit import fit
 
 _MAX_CURVATURE = 300  # parameters; more would need as many passes over the particles
 

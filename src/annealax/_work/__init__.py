@@ -1,0 +1,1 @@
+"""Long work: driven, saved, resumed, watched and interrupted."""
