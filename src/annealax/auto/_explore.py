@@ -12,8 +12,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from annealax._keys import named_key
 from annealax._path import sanitise
 
 _SCALES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -148,13 +150,13 @@ class Ascents:
 
 def explore(key: PRNGKeyArray, ascents: Ascents, size: int) -> Modes:
     """Ascend from all scales, then from the region of the modes until all are known."""
-    key, subkey = jr.split(key)
-    modes = ascents.from_scales(subkey, size)
-    for subkey in jr.split(key, _MAX_EXPLORATIONS):
+    modes = ascents.from_scales(named_key(key, "scales"), size)
+    for index in range(_MAX_EXPLORATIONS):
         kept = modes.highest(DEPTH)
         count = len(kept.points)
         if not 1 < count <= MAX_MODES:
             break
+        subkey = named_key(key, "around", index)
         modes = ascents.more(subkey, modes, kept.points.mean(0), kept.points.std(0))
         after = modes.highest(DEPTH)
         # Basins differ in size: what was hit once or twice has siblings not yet hit.
@@ -178,10 +180,12 @@ def _ascend(
 ) -> tuple[Array, Array]:
     """Adam from every start; the best point of each way and its log density."""
     evaluate = jax.vmap(jax.value_and_grad(lambda x: sanitise(log_density(x))))
+    # Steps of a size of their own, however large or small the gradient.
+    adam = optax.scale_by_adam(b1=0.8, b2=0.95, eps=1e-20)
     ratio = (_LAST_RATE / _FIRST_RATE) ** (1 / _NUM_STEPS)
 
     def step(i, state):
-        x, first, second, best, best_value = state
+        x, momenta, best, best_value = state
         value, gradient = evaluate(x)
         better = value > best_value
         best = jnp.where(better[:, None], x, best)
@@ -191,16 +195,12 @@ def _ascend(
         # A gradient of any size must not overflow when squared.
         size = jnp.max(jnp.abs(gradient), axis=1, keepdims=True)
         gradient = gradient / jnp.maximum(size / 1e6, 1)
-        first = 0.8 * first + 0.2 * gradient
-        second = 0.95 * second + 0.05 * gradient * gradient
+        move, momenta = adam.update(gradient, momenta)
         rate = scales * _FIRST_RATE * ratio**i
-        correction = jnp.sqrt(1 - 0.95 ** (i + 1.0)) / (1 - 0.8 ** (i + 1.0))
-        move = first / (jnp.sqrt(second) + 1e-20) * correction
-        return x + rate[:, None] * move, first, second, best, best_value
+        return x + rate[:, None] * move, momenta, best, best_value
 
-    zero = jnp.zeros_like(starts)
     value = jnp.full(scales.shape, -jnp.inf, starts.dtype)
-    state = (starts, zero, zero, starts, value)
+    state = (starts, adam.init(starts), starts, value)
     *_, best, best_value = jax.lax.fori_loop(0, _NUM_STEPS, step, state)
     return best, best_value
 

@@ -18,6 +18,7 @@ from jaxtyping import PRNGKeyArray
 
 from annealax import flows
 from annealax._estimates import log_mean
+from annealax._keys import named_key
 from annealax._sampler import Sampler
 from annealax.trainers import CRAFT
 from annealax.trainers.fit import Fit, Snapshot, fit
@@ -111,33 +112,30 @@ def choose_flows(
             decision rests on the clock, and must not be taken twice.
         forced: Keep the flows whatever they bring.
     """
-    keys = iter(jr.split(key, 2 * len(families) + 4))
     if decided is not None:
-        for _ in range(1 + len(families)):
-            next(keys)
         if decided < 0:
             return FlowChoice(None, "tried and dropped before", 0, -1)
-        fitted = _train(next(keys), sampler, families[decided], _TRAINING_STEPS)
+        subkey = named_key(key, "training", families[decided])
+        fitted = _train(subkey, sampler, families[decided], _TRAINING_STEPS)
         spent = int(np.sum(fitted.history.steps.num_evaluations))
         reason = f"{families[decided]}, as decided before"
         return FlowChoice(fitted.flows, reason, spent, decided)
-    plain = run_passes(next(keys), sampler, None)
+    plain = run_passes(named_key(key, "plain"), sampler, None)
     spent = plain.num_evaluations
     left: dict[str, float] = {}
     for name in families:
-        subkey = next(keys)
         if len(families) == 1:  # nothing to choose from
             left[name] = 0.0
             continue
-        fitted = _train(subkey, sampler, name, _TRIAL_STEPS)
+        fitted = _train(named_key(key, "trial", name), sampler, name, _TRIAL_STEPS)
         spent += int(np.sum(fitted.history.steps.num_evaluations))
         left[name] = _work(fitted, 10)
         say(f"{name} flows: {left[name]:.3g} nats of work left after {_TRIAL_STEPS}")
     name = min(left, key=lambda each: left[each])
     index = families.index(name)
-    fitted = _train(next(keys), sampler, name, _TRAINING_STEPS)
+    fitted = _train(named_key(key, "training", name), sampler, name, _TRAINING_STEPS)
     spent += int(np.sum(fitted.history.steps.num_evaluations))
-    helped = run_passes(next(keys), sampler, fitted.flows)
+    helped = run_passes(named_key(key, "helped"), sampler, fitted.flows)
     spent += helped.num_evaluations
     gain = plain.cost / max(helped.cost, 1e-12)
     ratio = f"{1 / max(gain, 1e-9):.2g} times that of plain SMC in the same time"
@@ -177,9 +175,9 @@ def run_passes(
 ) -> Passes:
     """Passes for a decision, never for an answer."""
     values, seconds, count = [], [], 0
-    for subkey in jr.split(key, _PASSES):
+    for index in range(_PASSES):
         began = time.perf_counter()
-        result = jax.block_until_ready(sampler.run(subkey, stacked))
+        result = jax.block_until_ready(sampler.run(named_key(key, index), stacked))
         seconds.append(time.perf_counter() - began)
         values.append((result.log_normalizer, result.log_normalizer_stderr))
         count += int(result.num_evaluations)

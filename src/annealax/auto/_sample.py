@@ -17,13 +17,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, PRNGKeyArray
 from rich.console import Console
 
 from annealax._estimates import log_mean
+from annealax._keys import named_key
 from annealax._ladder import work_of
 from annealax._result import Result
 from annealax._sampler import Sampler
@@ -129,8 +129,10 @@ class _Job:
 
     def run(self, say: Callable[[str], None], callbacks: list[Callback]) -> Sample:
         """All four stages."""
-        keys = jr.split(self.task.key, 5)
-        key_start, key_tune, key_flow, key_answer, key_modes = keys
+        key_start, key_tune, key_flow, key_answer, key_modes = (
+            named_key(self.task.key, name)
+            for name in ("search", "tuning", "flows", "replicates", "modes")
+        )
         size = self.task.space.size
         ascents = Ascents(self.task.density)
         say(f"looking for a start in {size} dimensions")
@@ -170,7 +172,7 @@ class _Job:
             seconds.append(time.perf_counter() - pass_began)
             return result
 
-        first, *others = jr.split(key, _TUNING_PASSES)
+        first, *others = (named_key(key, i) for i in range(_TUNING_PASSES))
         result = run(first)
         evaluations = int(result.num_evaluations)
         for index, subkey in enumerate(others):
@@ -248,7 +250,8 @@ class _Job:
         """Independent runs of the frozen sampler."""
         began = time.perf_counter()
         results: list[Result] = []
-        for index, subkey in enumerate(jr.split(key, count)):
+        for index in range(count):
+            subkey = named_key(key, index)
             result = self.kept.once(
                 f"replicate-{index + 1}",
                 functools.partial(sampler.run, subkey, flows),

@@ -3,11 +3,11 @@
 import dataclasses
 from collections.abc import Callable
 
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from annealax._errors import SamplingError
+from annealax._keys import named_key
 from annealax.auto._choice import Choice, Start, gain_of, is_better, is_doubtful
 from annealax.auto._conditional import (
     Conditional,
@@ -73,20 +73,17 @@ class Search:
         self._tried: list[Start] = []
         self._num_evaluations = 0
         self._wide = (np.zeros(size), np.ones(size))
-        self._rulers = Rulers(size)
         self._best: Start | None = None
         self._num_peaks = 0
 
     def run(self, key: PRNGKeyArray, ascents: Ascents) -> Choice:
         """Try starts and choose one."""
-        key, subkey, self._key = jr.split(key, 3)
-        modes = explore(subkey, ascents, self._size)
+        self._key = key
+        modes = explore(named_key(key, "ascents"), ascents, self._size)
         self._num_evaluations += ascents.num_evaluations
         for name, placement in self._first_candidates(modes):
-            key, subkey = jr.split(key)
-            self._compete(subkey, name, placement)
-        key, subkey = jr.split(key)
-        modes = self._look_wider(subkey, modes, ascents)
+            self._compete(name, placement)
+        modes = self._look_wider(named_key(key, "wide"), modes, ascents)
         if self._best is None:
             raise SamplingError(
                 "no pilot pass reached the target: the log density may be -inf or NaN "
@@ -100,16 +97,17 @@ class Search:
                 self._by_regions,
                 self._by_moments,
                 self._by_tails,
-                self._by_rulers,
+                self._by_scale_leaders,
+                self._by_hierarchy,
+                self._by_mean_leaders,
             ):
                 for name, placement in candidates(self._best):
-                    key, subkey = jr.split(key)
-                    self._compete(subkey, name, placement)
+                    self._compete(name, placement)
             if gain_of(before, self._best) < 1.5:
                 break
         best = self._best
         if isinstance(best.placement, Hierarchy):
-            best = self._polish(key, best)
+            best = self._polish(named_key(key, "polish"), best)
         return Choice(best, tuple(self._tried), modes, self._num_evaluations)
 
     def _polish(self, key: PRNGKeyArray, best: Start) -> Start:
@@ -117,8 +115,8 @@ class Search:
 
         In the neck of a funnel small errors of its slopes are many times the scale.
         """
-        for subkey in jr.split(key, _POLISHINGS):
-            *keys, last = jr.split(subkey, _POOLED + 1)
+        for index in range(_POLISHINGS):
+            *keys, last = (named_key(key, index, i) for i in range(_POOLED + 1))
             pilots = [self._pilot(each, best.placement) for each in keys]
             z = np.concatenate([each.z for each in pilots])
             log_weights = np.asarray([each.log_normalizer for each in pilots])
@@ -166,8 +164,8 @@ class Search:
         scale = np.sqrt(cloud.weights @ (cloud.x - mean) ** 2)
         self._wide = (mean, _WIDER * np.maximum(scale, 1.0))
         wide = Placement.scaled(*self._wide)
-        key_mixture, key_ascents, first, *others = jr.split(key, 2 + _WIDE_PASSES)
-        self._compete(first, "wide normal", wide)
+        others = [named_key(key, i) for i in range(1, _WIDE_PASSES)]
+        self._compete("wide normal", wide)
         pilots = [self._tried[-1].pilot]
         if pilots[0].reached:
             pilots += [self._pilot(each, wide) for each in others]
@@ -177,13 +175,13 @@ class Search:
         before = ascents.num_evaluations
         x = np.concatenate([positions(wide, each.z) for each in pilots])
         weights = np.concatenate([each.weights / len(pilots) for each in pilots])
-        found = ascents.from_particles(key_ascents, x, weights)
+        found = ascents.from_particles(named_key(key, "ascents"), x, weights)
         modes = ascents.together(modes, found)
         self._num_evaluations += ascents.num_evaluations - before
         kept = modes.highest(DEPTH)
         if 1 < len(kept.points) <= MAX_MODES:
             for name, placement in self._at_peaks(kept):
-                self._compete(key_mixture, name, placement)
+                self._compete(name, placement)
         return modes
 
     def _at_peaks(self, modes: Modes):
@@ -236,60 +234,83 @@ class Search:
                 modes = " at modes" if is_of_modes(tailed) else ""
                 yield f"Student-t fitted to the particles{modes}", tailed
 
-    def _by_rulers(self, best: Start):
-        """Starts for models in which some coordinates rule others."""
+    def _by_scale_leaders(self, best: Start):
+        """A normal that follows the few coordinates that set the scales of others."""
         pilot, placement = best.pilot, best.placement
         x = positions(placement, pilot.z)
         if isinstance(placement, Conditional):
             yield from self._follow(placement.leaders, x, pilot.weights)
             return
+        rulers = self._rulers_of(best)
+        if rulers is not None and len(rulers.of_scales):
+            yield from self._follow(rulers.of_scales, x, pilot.weights)
+
+    def _by_hierarchy(self, best: Start):
+        """Too many leaders, or a density that is hard to learn from: a boundary."""
+        if isinstance(best.placement, Conditional) or self._rulers_of(best) is None:
+            return
+        x = positions(best.placement, best.pilot.z)
+        hierarchy = fit_hierarchy(x, best.pilot.weights)
+        if hierarchy is not None:
+            yield _HIERARCHY, hierarchy
+
+    def _by_mean_leaders(self, best: Start):
+        """A normal that follows the few coordinates with which others bend."""
+        rulers = self._rulers_of(best)
+        if rulers is None or not len(rulers.of_means):
+            return
+        known = [
+            set(each.placement.leaders)
+            for each in self._tried
+            if isinstance(each.placement, Conditional)
+        ]
+        if set(rulers.of_means) not in known:
+            x = positions(best.placement, best.pilot.z)
+            yield from self._follow(rulers.of_means, x, best.pilot.weights)
+
+    def _rulers_of(self, best: Start) -> Rulers | None:
+        """What the particles show of coordinates that rule others."""
+        pilot, placement = best.pilot, best.placement
         several = is_of_modes(placement) and self._num_peaks > 1
         if several or self._size > _MAX_HIERARCHY_SIZE:
-            return
+            return None
         if pilot.num_transitions <= _EASY:
-            return
+            return None
+        rulers = Rulers(self._size)
         # The particles of a good start may have lost a neck that others, unless they
         # went nowhere, came some way into.
         for each in self._tried:
             lost = pilot.log_normalizer - each.pilot.log_normalizer
-            if each.pilot.reached and lost < _NOWHERE and each is not best:
-                self._rulers.see(
-                    positions(each.placement, each.pilot.z), each.pilot.weights
-                )
-        hierarchy = self._rulers.see(x, pilot.weights)
-        self._rulers.see_bends(x, pilot.weights)
-        of_scales, of_means = self._rulers.of_scales, self._rulers.of_means
-        if len(of_scales):
-            yield from self._follow(of_scales, x, pilot.weights)
-        assert self._best is not None
-        if hierarchy is not None and self._best.placement is placement:
-            # Too many leaders, or a density that is hard to learn from: a boundary.
-            yield _HIERARCHY, hierarchy
-        if self._best.pilot.num_transitions <= _EASY:
-            return
-        if len(of_means) and set(of_means) != set(of_scales):
-            yield from self._follow(of_means, x, pilot.weights)
+            if each is best or (each.pilot.reached and lost < _NOWHERE):
+                x = positions(each.placement, each.pilot.z)
+                rulers.see(x, each.pilot.weights)
+        rulers.see_bends(positions(placement, pilot.z), pilot.weights)
+        return rulers
 
     def _follow(self, leaders: np.ndarray, x: np.ndarray, weights: np.ndarray):
         """A normal that follows the leaders, unless training fails."""
-        self._key, subkey = jr.split(self._key)
+        names = ", ".join(map(str, leaders))
+        name = f"normal that follows coordinates {names}"
+        subkey = named_key(self._key, "leaders", name, self._times(name))
         first = first_conditional(x, weights, leaders)
         trained = train_conditional(subkey, self._log_density, first)
         self._num_evaluations += trained.num_evaluations
         if trained.conditional is not None:
-            names = ", ".join(map(str, leaders))
-            yield f"normal that follows coordinates {names}", trained.conditional
+            yield name, trained.conditional
 
-    def _compete(self, key: PRNGKeyArray, name: str, placement: Coordinates) -> None:
+    def _times(self, name: str) -> int:
+        return sum(each.name == name for each in self._tried)
+
+    def _compete(self, name: str, placement: Coordinates) -> None:
         """Try a start; it is the best from now on if it does enough better."""
+        key = named_key(self._key, "race", name, self._times(name))
         best = self._best
         few = 20 if self._size > _EXPENSIVE_SIZE else 60
         limit = 1000 if best is None else max(few, int(1.5 * len(best.pilot.betas)))
         pilot = self._pilot(key, placement, limit)
         start = Start(name, placement, pilot)
         if best is not None and pilot.usable and is_doubtful(best, start):
-            keys = jr.split(jr.fold_in(key, 1), 2)
-            old, (best, start) = best, map(self._look_again, keys, (best, start))
+            old, best, start = best, self._look_again(best), self._look_again(start)
             self._tried = [best if each is old else each for each in self._tried]
             self._best = best
         self._tried.append(start)
@@ -297,12 +318,14 @@ class Search:
         if pilot.usable and (best is None or is_better(best, start)):
             self._best = start
 
-    def _look_again(self, key: PRNGKeyArray, start: Start) -> Start:
+    def _look_again(self, start: Start) -> Start:
         """With more passes."""
         if start.more:
             return start
         limit = 2 * len(start.pilot.betas)
-        pilots = [self._pilot(k, start.placement, limit) for k in jr.split(key, _MORE)]
+        key = named_key(self._key, "again", start.name, self._times(start.name))
+        keys = [named_key(key, i) for i in range(_MORE)]
+        pilots = [self._pilot(k, start.placement, limit) for k in keys]
         return dataclasses.replace(
             start, more=tuple(each for each in pilots if each.usable)
         )
