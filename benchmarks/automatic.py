@@ -182,13 +182,13 @@ def plain_runner(target, scale, evaluations):
         count = min(count, 3000)
 
     def plain(seed):
-        began = time.perf_counter()
+        began, before = time.perf_counter(), density.num_evaluations
         pilot = run(jr.key(2000 + seed), count)
         return {
             "log_z": pilot.log_normalizer,
             "particles": count,
             "temperatures": len(pilot.betas) - 1,
-            "evaluations": pilot.num_evaluations,
+            "evaluations": density.num_evaluations - before,
             "seconds": time.perf_counter() - began,
         }
 

@@ -69,6 +69,6 @@ class CountedDensity:
         self.size = size
         self.num_evaluations = 0
 
-    def spend(self, count: float) -> None:
+    def spend(self, count: float | int) -> None:
         """Note that a program makes so many evaluations."""
         self.num_evaluations += int(count)

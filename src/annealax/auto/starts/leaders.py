@@ -32,7 +32,7 @@ import numpy as np
 import optax
 from jax.scipy import stats
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from annealax._keys import named_key
 from annealax._noise import normals
@@ -107,7 +107,7 @@ class Leaders(AbstractCoordinates):
     correlations: Float[Array, "twists others others"]  # below the diagonal
     log_det: Float[Array, ""]
 
-    def __init__(self, **fields: np.ndarray):
+    def __init__(self, **fields: ArrayLike):
         for name, value in fields.items():
             setattr(self, name, jnp.asarray(value, jnp.result_type(float)))
         self.shape = self.mean.shape
