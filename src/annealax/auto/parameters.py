@@ -72,6 +72,14 @@ class Simplex(eqx.Module):
         log_shares = jnp.concatenate([taken + before, rest[..., -1:]], axis=-1)
         return jnp.exp(log_shares), jnp.sum(taken + left + before)
 
+    def inverse(self, shares: Array) -> Array:
+        """The unconstrained numbers."""
+        count = self.shape[-1] - 1
+        # What is left after each, added up from the end: differences would lose it.
+        rest = jnp.flip(jnp.cumsum(jnp.flip(shares, -1), -1), -1)[..., 1:]
+        logit = jnp.log(shares[..., :-1]) - jnp.log(rest)
+        return logit + jnp.log(jnp.arange(count, 0, -1, dtype=shares.dtype))
+
 
 class Parameter(NamedTuple):
     """One parameter.
@@ -139,6 +147,18 @@ class Space(eqx.Module):
                 log_det = log_det + term
             start = stop
         return (values if self.named else values[_ONLY]), log_det
+
+    def unconstrain(self, value: Any) -> Float[Array, " size"]:
+        """The vector that stands for parameters."""
+        values = value if self.named else {_ONLY: value}
+        parts = []
+        for each in self.parameters:
+            inside = jnp.asarray(values[each.name], jnp.result_type(float))
+            if not isinstance(each.bijection, Identity):
+                inside = _strictly_inside(inside, each.bounds)
+                inside = each.bijection.inverse(inside)
+            parts.append(inside.reshape(-1))
+        return jnp.concatenate(parts)
 
     def values(self, vectors: Float[Array, "draws size"]) -> Any:
         """The parameters of many vectors."""

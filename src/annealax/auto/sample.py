@@ -37,6 +37,7 @@ from annealax.auto._kept import Kept
 from annealax.auto.density import CountedDensity, FreeDensity
 from annealax.auto.doubts import doubts
 from annealax.auto.flows import FAMILIES, choose_flows, families_for, train_flows
+from annealax.auto.knowledge import Posterior, Prior, as_prior, gather
 from annealax.auto.modes import Ascents, find_modes
 from annealax.auto.parameters import Space, Support
 from annealax.auto.result import ReplicateSnapshot, Sample, Stage, pool_replicates
@@ -71,6 +72,9 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     seed: int = 0,
     budget: Budget | str | float | None = None,
     support: Support | Mapping[str, Support] = None,
+    prior: Any = None,
+    region: Any = None,
+    initial: Any = None,
     flow: str = "auto",
     num_particles: int | None = None,
     num_replicates: int | None = None,
@@ -97,6 +101,16 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
             `(None, 3)`, or a flowjax bijection from the reals. For named shapes a
             dict of some of the names. The Jacobian is counted: log Z is that of the
             density in its own space.
+        prior: If given, `log_density` is the log likelihood alone, log Z the evidence,
+            and the search goes where the prior has mass. A distribution of flowjax or
+            NumPyro, a dict of them by name, or a pair of functions: one draw from a
+            key, and the normalised log density. The shape is that of its draws.
+        region: Where all the mass lies, if there is no prior: `(lowest, highest)`, or
+            a scale for minus to plus that; for named shapes a dict of these. Only
+            where to look: nothing is cut off.
+        initial: Points that you know (modes, another sampler's draws): one as the
+            density takes it, or several along a first axis. They are looked at beside
+            all else.
         flow: "auto", "none", or the name of a family to use in any case.
         num_particles: Particles of a replicate; None to choose.
         num_replicates: Independent runs behind the answer; None to choose.
@@ -111,7 +125,8 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         InvalidInputError: If the arguments do not fit together.
         SamplingError: If the density cannot be sampled from any start.
     """
-    free = _density(log_density, shape, support)
+    prior = None if prior is None else as_prior(prior)
+    free = _density(log_density, shape, support, prior)
     if flow not in (choices := ("auto", "none", *FAMILIES)):
         raise unknown_name("flow", str(flow), choices)
     for name, number in (
@@ -123,16 +138,18 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     key, allowed = jr.key(seed_number(seed)), as_budget(budget)
     spending = allowed and dataclasses.astuple(allowed)
     numbers = (int(seed), flow, num_particles, num_replicates, spending)
-    arguments = fingerprint((log_density, shape, support, *numbers))
+    given = (log_density, shape, support, prior, region, initial)
+    arguments = fingerprint((*given, *numbers))
     kept = Kept(as_checkpoint(checkpoint), {"work": "sample", "arguments": arguments})
     callbacks, say = as_callbacks(callback), _teller(progress)
     density = CountedDensity(free, free.space.size)
     many = density.size > MANY_DIMENSIONS
     ledger = Ledger(density)
+    known = gather(named_key(key, "known"), free.space, prior, region, initial)
 
     say(f"looking for a start in {density.size} dimensions")
     with ledger.stage("start"):
-        seen = search(named_key(key, "search"), density, say)
+        seen = search(named_key(key, "search"), density, known, say)
     best = seen.best
     assert best is not None
 
@@ -206,12 +223,18 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     return dataclasses.replace(answer, messages=messages)
 
 
-def _density(log_density: Any, shape: Any, support: Any) -> FreeDensity:
+def _density(
+    log_density: Any, shape: Any, support: Any, prior: Prior | None
+) -> FreeDensity:
     """The density of one unconstrained vector, checked."""
     if not callable(log_density):
         raise InvalidInputError(
             f"log_density must be a function of one point; got {log_density!r}"
         )
+    if prior is not None:
+        log_density = Posterior(prior, log_density)
+        shape = prior.shapes() if shape is None else shape
+        support = prior.supports() if support is None else support
     if shape is None:
         shape = getattr(log_density, "shape", None)
     if shape is None:
