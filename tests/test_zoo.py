@@ -17,7 +17,9 @@ from _zoo.densities import CONVERSIONS, COUNTS, HIDDEN, zoo
 from _zoo.table import summary, table, verdict
 
 ZOO = zoo()
-DRAWN = [name for name, density in ZOO.items() if density.draw is not None]
+# Of these two, sets that draws hit often are hard to find; scipy checks them, below.
+NOT_BY_DRAWS = ("spikes and slabs 8-d", "funnel 10-d")
+DRAWN = [n for n, each in ZOO.items() if each.draw and n not in NOT_BY_DRAWS]
 BY_QUADRATURE = [name for name, each in ZOO.items() if each.known_by == "quadrature"]
 IMPROPER = [name for name, density in ZOO.items() if density.improper]
 
@@ -35,68 +37,78 @@ def ellipsoid(points):
     return points.mean(axis=0), np.linalg.cholesky(covariance)
 
 
-def log_z_around(density, x, logs, near, rng):
-    r"""Log Z and its error from draws x of the density, around some of them.
-
-    For any set $E$, $E_p[1_E(x) / \gamma(x)] = |E| / Z$. Here $E$ is an ellipsoid, cut
-    off where the density is zero.
-    """
-    size = x.shape[1]
-    center, factor = ellipsoid(near)
+def in_ball(center, factor, count, rng):
+    """Uniform draws from an ellipsoid, and the logarithm of its volume."""
+    size = len(center)
     radius = math.sqrt(size + 1)
-    inside = (
-        np.linalg.norm(np.linalg.solve(factor, (x - center).T), axis=0) < radius
-    )
-    ball = rng.normal(size=(2000, size))
+    ball = rng.normal(size=(count, size))
     ball *= radius / np.linalg.norm(ball, axis=1, keepdims=True)
-    ball *= rng.uniform(size=(2000, 1)) ** (1 / size)
-    share = np.isfinite(values(density, center + ball @ factor.T)).mean()
+    ball *= rng.uniform(size=(count, 1)) ** (1 / size)
     log_volume = (
         0.5 * size * math.log(math.pi)
         - scipy.special.gammaln(0.5 * size + 1)
         + size * math.log(radius)
         + np.log(np.diag(factor)).sum()
-        + math.log(share)
     )
-    top = -logs[inside].min()
-    ratios = np.where(inside, np.exp(np.minimum(-logs - top, 0)), 0)
-    mean, error = ratios.mean(), ratios.std() / math.sqrt(len(x))
-    error = math.hypot(error / mean, math.sqrt((1 - share) / share / 2000))
-    return log_volume - top - math.log(mean), error
+    return center + ball @ factor.T, log_volume
 
 
 def pieces(x, labels, rng):
     """Draws of the heaviest and the lightest component; where curved, neighbours."""
     counts = np.bincount(labels)
-    enough = np.flatnonzero(counts > 40 * x.shape[1] / 10 + 60)
+    enough = np.flatnonzero(counts > 4 * x.shape[1] + 60)
     for label in {enough[counts[enough].argmax()], enough[counts[enough].argmin()]}:
         near = x[labels == label]
-        yield near
-        if x.shape[1] <= 10:
-            scale = np.subtract(*np.quantile(near, [0.75, 0.25], axis=0))
-            away = (near - near[rng.integers(len(near))]) / scale
-            yield near[np.argsort((away**2).sum(axis=1))[: max(len(near) // 20, 200)]]
+        scale = np.subtract(*np.quantile(near, [0.75, 0.25], axis=0))
+        centers = [(np.median(near, axis=0), 2 * len(near) // 3)]
+        if x.shape[1] <= 12:
+            centers.append((near[rng.integers(len(near))], max(len(near) // 20, 200)))
+        for center, count in centers:
+            away = (((near - center) / scale) ** 2).sum(axis=1)
+            yield near[np.argsort(away)[:count]]
 
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_exact_draws_agree_with_log_z(name):
+    r"""For any set $E$, $E_p[1_E(x) / \gamma(x)] = |E| / Z$.
+
+    Here $E$ is where the density is above some height in an ellipsoid, both found from
+    other draws.
+    """
     density, rng = ZOO[name], np.random.default_rng(5)
-    x, labels = density.draw(rng, 20_000)
-    logs = values(density, x)
+    x, labels = density.draw(rng, 10_000)
+    sets = [ellipsoid(each) for each in pieces(x[:5000], labels[:5000], rng)]
+    balls = [in_ball(*each, 4000, rng) for each in sets]
+    logs = values(density, np.concatenate([x, *(points for points, _ in balls)]))
+    logs, *of_balls = np.split(logs, [10_000 + 4000 * i for i in range(len(balls))])
     assert np.isfinite(logs).all()
-    found = [log_z_around(density, x, logs, near, rng) for near in pieces(x, labels, rng)]
-    for log_z, error in found:
-        assert abs(log_z - density.log_z) < 5 * error + 1e-9
-    assert min(error for _, error in found) < 0.1
-
-
-@pytest.mark.parametrize("name", DRAWN)
-def test_single_precision_is_enough_where_draws_are(name):
-    density = ZOO[name]
-    x, _ = density.draw(np.random.default_rng(6), 500)
-    x = x.astype(np.float32)
-    off = np.abs(values(density, x, x64=False) - values(density, x.astype(float)))
-    assert np.quantile(off, 0.95) < 0.02
+    found = []
+    for (center, factor), (_, log_volume), heights in zip(
+        sets, balls, of_balls, strict=True
+    ):
+        z = np.linalg.solve(factor, (x - center).T)
+        inside = (z**2).sum(axis=0) < len(center) + 1
+        if not inside[:5000].any():
+            continue
+        lowest = np.quantile(logs[:5000][inside[:5000]], 0.3) - 1e-9
+        share = (heights >= lowest).mean()
+        chosen = inside[5000:] & (logs[5000:] >= lowest)
+        if share == 0 or not chosen.any():
+            continue
+        ratios = np.where(chosen, np.exp(lowest - np.maximum(logs[5000:], lowest)), 0)
+        error = math.hypot(
+            ratios.std() / ratios.mean() / math.sqrt(5000),
+            math.sqrt((1 - share) / share / 4000),
+        )
+        log_z = log_volume + math.log(share) + lowest - math.log(ratios.mean())
+        found.append((log_z, error))
+    useful = [(log_z, error) for log_z, error in found if error < 0.25]
+    assert useful
+    for log_z, error in useful:
+        assert abs(log_z - density.log_z) < 4.5 * error + 1e-9
+    single = values(density, x[:500].astype(np.float32), x64=False)
+    double = values(density, x[:500].astype(np.float32).astype(float))
+    assert np.quantile(np.abs(single - double), 0.95) < 0.02
 
 
 @pytest.mark.parametrize("name", BY_QUADRATURE)
@@ -143,7 +155,21 @@ def counts(x):
     return gamma(shape + total, 1 / (1 / scale + exposure))(x)
 
 
+def funnel(x):
+    v, rest = x[0], x[1:]
+    inner = scipy.stats.norm.logpdf(rest, np.linspace(-1, 2, 9), np.exp(v / 2)).sum()
+    return scipy.stats.norm.logpdf(v, -0.3, 3.0) + inner
+
+
+def spikes(x):
+    share, shift = np.linspace(0.25, 0.6, 8), np.linspace(-0.9, 1.3, 8)
+    norm = scipy.stats.norm.pdf
+    return np.log(share * norm(x, 0, 0.05) + (1 - share) * norm(x, shift, 1.5)).sum()
+
+
 IN_SCIPY = {
+    "funnel 10-d": funnel,
+    "spikes and slabs 8-d": spikes,
     "beta(0.1, 0.1) 3-d": beta(0.1, 0.1),
     "unlike betas 4-d": beta([0.15, 3.0, 0.6, 12.0], [0.4, 0.8, 0.5, 2.5]),
     "gamma(0.02) 5-d": gamma(0.02, 1.0),
@@ -167,26 +193,33 @@ def test_scipy_agrees_with_log_z(name):
     np.testing.assert_allclose(values(density, x), expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", IMPROPER)
+FREE = {"constant 2-d": [1.0, 0.5], "one direction free 3-d": [0.0, 1.0, -1.0]}
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_improper_densities_do_not_change_along_a_line(name):
+    x = np.random.default_rng(8).normal(size=(20, ZOO[name].dimension))
+    for far in (10.0, 1e4):
+        moved = values(ZOO[name], x + far * np.asarray(FREE[name]))
+        np.testing.assert_allclose(moved, values(ZOO[name], x), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in IMPROPER if name not in FREE])
 def test_improper_densities_have_as_much_mass_in_every_decade(name):
     density, size = ZOO[name], ZOO[name].dimension
-    rng, edges = np.random.default_rng(8), np.arange(1.0, 6.0)
-    directions = rng.normal(size=(5000, size))
+    directions = np.random.default_rng(8).normal(size=(2000, size))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    sign = 1
-    if density.support == "positive":  # the pole is at zero, along the first axis
-        sign, directions = -1, np.abs(directions)
     masses = []
-    for edge in edges:
-        radii = 10 ** (sign * (edge + np.linspace(0, 1, 20)))
-        if sign == 1:
-            x, power = radii[:, None, None] * directions, size
+    for decade in range(1, 5):
+        radii = 10 ** (decade + np.linspace(0, 1, 20))
+        if density.support == "positive":  # towards the pole, along the first axis
+            x, power = np.abs(np.broadcast_to(directions, (20, *directions.shape))), -1
+            x[..., 0] = 1 / radii[:, None]
         else:
-            x, power = np.broadcast_to(directions, (20, 5000, size)).copy(), 1
-            x[..., 0] = radii[:, None]
+            x, power = radii[:, None, None] * directions, size
         logs = values(density, x.reshape(-1, size)).reshape(20, -1)
         masses.append(scipy.special.logsumexp(logs + power * np.log(radii)[:, None]))
-    assert (np.diff(masses) > -0.3).all()
+    assert (np.diff(masses) > -0.1).all()
 
 
 def test_every_density_has_its_log_z_checked():
@@ -221,17 +254,21 @@ def test_regions_hold_the_mass_and_have_the_form_of_a_point(name):
     assert low.shape == high.shape == (density.dimension,)
     assert (low < high).all()
     if density.draw is not None:
-        x, _ = density.draw(np.random.default_rng(10), 20_000)
-        assert ((low < x) & (x < high)).all(axis=1).mean() > 0.998
+        x, _ = density.draw(np.random.default_rng(10), 4000)
+        assert ((low < x) & (x < high)).all(axis=1).mean() > 0.997
 
 
-@pytest.mark.parametrize("name", [n for n, each in ZOO.items() if each.prior])
+@pytest.mark.parametrize(
+    "name", [n for n, each in ZOO.items() if each.log_likelihood is not None]
+)
 def test_prior_times_likelihood_is_the_density(name):
     density = ZOO[name]
     prior, likelihood = density.prior(), density.likelihood()
-    for x in prior.sample(jax.random.key(0), (3,)):
-        both = prior.log_prob(x) + likelihood(x)
-        assert float(both) == pytest.approx(float(density.log_density(x)), rel=1e-4)
+    x = prior.sample(jax.random.key(0))
+    both, whole = jax.jit(
+        lambda x: (prior.log_prob(x) + likelihood(x), density.log_density(x))
+    )(x)
+    assert float(both) == pytest.approx(float(whole), rel=1e-4)
 
 
 def row(**changes):

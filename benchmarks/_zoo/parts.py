@@ -1,8 +1,8 @@
 r"""Normalised densities that can be drawn from exactly, and how to combine them.
 
-Everything in the zoo is made of these, in NumPy and float64 except for the density, which
-is JAX in whatever precision it is called with. A mixture of parts integrates to one
-because its parts do, so
+Most of the zoo is made of these. Draws are NumPy in float64; densities are JAX in
+whatever precision they are called with. A mixture of parts integrates to one because
+its parts do, so
 
 $$\log \gamma(x) = \log Z + \log \sum_k w_k p_k(x)$$
 
@@ -82,10 +82,11 @@ def normals(weights, means, scales, width: float = 7.0) -> Part:
 
     def draw(rng, number):
         component = rng.choice(count, number, p=weights)
-        z = rng.normal(size=(number, size))
-        return means[component] + np.einsum(
-            "nij,nj->ni", factors[component], z
-        ), component
+        x = rng.normal(size=(number, size))
+        for index in range(count):
+            here = component == index
+            x[here] = means[index] + x[here] @ factors[index].T
+        return x, component
 
     spread = width * np.sqrt((factors**2).sum(axis=2))
     low, high = (means - spread).min(axis=0), (means + spread).max(axis=0)
@@ -209,9 +210,7 @@ def shell(center, axes, radius, width) -> Part:
     center, axes = np.asarray(center, float), np.asarray(axes, float)
     size = len(center)
     surface = (
-        math.log(2)
-        + 0.5 * size * math.log(math.pi)
-        - scipy.special.gammaln(0.5 * size)
+        math.log(2) + 0.5 * size * math.log(math.pi) - scipy.special.gammaln(0.5 * size)
     )
     constant = -math.log(width) - 0.5 * LOG_TWO_PI - surface - np.log(axes).sum()
 
@@ -255,7 +254,7 @@ def funnel(mean, scale, locations) -> Part:
 
 
 def banana(mean, scale, bend, shift, width) -> Part:
-    """x normal, then y normal around a parabola in x."""
+    """A normal x, then y normal around a parabola in x."""
 
     def log_density(x):
         along = _normal_log_density(x[0], mean, scale)
@@ -281,9 +280,7 @@ def rugged(mean, scale, height, wave, phase) -> Part:
     grid = np.linspace(mean - 10 * scale, mean + 10 * scale, 200_001)
 
     def shape(x, library):
-        return (
-            height * library.cos(wave * x + phase) - 0.5 * ((x - mean) / scale) ** 2
-        )
+        return height * library.cos(wave * x + phase) - 0.5 * ((x - mean) / scale) ** 2
 
     values = np.exp(shape(grid, np))
     mass = float(np.trapezoid(values, grid))

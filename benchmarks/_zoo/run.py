@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from _zoo.densities import Density, zoo
-from _zoo.table import Row, finite, read
+from _zoo.table import Row, finite, interval_ends, read
 
 Runner = Callable[[Density, int], Row]
 """A density and a seed to what was found."""
@@ -68,7 +68,7 @@ class Sampling:
         return {
             "answer": finite(result.log_normalizer),
             "stderr": finite(result.log_normalizer_stderr),
-            "interval": [finite(end) for end in result.log_normalizer_interval()],
+            "interval": interval_ends(result.log_normalizer_interval()),
             "warnings": [doubt.code for doubt in result.warnings()],
             "warning_texts": [str(doubt) for doubt in result.warnings()],
             "evaluations": int(result.num_evaluations),
@@ -78,7 +78,11 @@ class Sampling:
 
 
 def run_all(
-    method: Any, densities: Sequence[Density], seeds: Sequence[int], out: Path, workers: int
+    method: Any,
+    densities: Sequence[Density],
+    seeds: Sequence[int],
+    out: Path,
+    workers: int,
 ) -> None:
     """Run what the file does not have.
 

@@ -1,7 +1,8 @@
 """From rows of runs to verdicts, and from verdicts to Markdown.
 
-A row is a dict with `name`, `group`, `dimension`, `tags`, `method`, `seed`, `truth` (None if
-there is no integral), and either `error` or `answer`, `stderr`, `interval` and `warnings`.
+A row is a dict with `name`, `group`, `dimension`, `tags`, `method`, `seed`, `truth` (None
+if there is no integral), `seconds`, and either `error` or `answer`, `stderr`, `interval`
+and `warnings`.
 """
 
 import json
@@ -54,14 +55,14 @@ def verdict(row: Row) -> Verdict:
     warned = bool(row["warnings"])
     answer, stderr, truth = row["answer"], row["stderr"], row["truth"]
     if truth is None:
-        return Verdict(answered=True, covered=False, wrong=True, warned=warned)
+        answered = answer is not None
+        return Verdict(answered, covered=False, wrong=answered, warned=warned)
     if answer is None or stderr is None:  # not finite, as JSON says it
         return Verdict(answered=False, covered=False, wrong=True, warned=warned)
-    low, high = row["interval"]
-    # An end that is not a finite number is an end that excludes nothing.
+    low, high = row["interval"] or (math.inf, -math.inf)
+    # An end that is infinite excludes nothing.
     covered = (low is None or low <= truth) and (high is None or truth <= high)
-    off = abs(answer - truth)
-    wrong = off > max(ERRORS * stderr, SMALL) and not covered
+    wrong = abs(answer - truth) > max(ERRORS * stderr, SMALL)
     return Verdict(answered=True, covered=covered, wrong=wrong, warned=warned)
 
 
@@ -114,7 +115,8 @@ def _line(name: str, method: str | None, rows: Sequence[Row]) -> str:
         _span(answers),
         largest,
         "" if truth is None else f"{sum(v.covered for v in verdicts)} of {count}",
-        f"{sum(v.warned for v in verdicts)}" + (f" ({', '.join(codes)})" if codes else ""),
+        f"{sum(v.warned for v in verdicts)}"
+        + (f" ({', '.join(codes)})" if codes else ""),
         f"**{silent}**" if (silent := sum(v.silent for v in verdicts)) else "0",
         str(sum(v.false_alarm for v in verdicts)),
         f"{np.median([row['seconds'] for row in rows]):.0f}",
@@ -159,7 +161,9 @@ def _summary(rows: Sequence[Row]) -> str:
     covering = [each for _, each in judged if each.covered]
     alarms = sum(each.false_alarm for each in covering)
     lines.append(f"- false alarms: {_share(alarms, len(covering))} that cover")
-    quiet = [each for row, each in judged if not each.warned and row["truth"] is not None]
+    quiet = [
+        each for row, each in judged if not each.warned and row["truth"] is not None
+    ]
     covered = sum(each.covered for each in quiet)
     lines.append(f"- coverage without a warning: {_share(covered, len(quiet))}")
     if stopped := sum("error" in row for row in rows):
@@ -172,7 +176,13 @@ def _share(part: int, whole: int) -> str:
         return "none of 0"
     low, high = scipy.stats.binomtest(part, whole).proportion_ci(0.95)
     share = f"{100 * part / whole:.1f} %"
-    return f"{part} of {whole} ({share}, 95 % interval {100 * low:.1f} to {100 * high:.1f} %)"
+    interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f} %"
+    return f"{part} of {whole} ({share}, {interval})"
+
+
+def interval_ends(ends: tuple[float, float]) -> list[float | None] | None:
+    """An interval as JSON can say it; None if it is not one."""
+    return None if any(map(math.isnan, ends)) else [finite(end) for end in ends]
 
 
 def finite(number: float) -> float | None:
