@@ -12,9 +12,8 @@ Every run is one line of JSON, appended as it ends. What the file has is not run
 so a command that was ended goes on where it was. `table` prints Markdown.
 
 An answer is a silent failure if it is off by more than four of its errors and by more
-than 0.05, and there is no warning; where there is no integral, any finite answer without
-a warning is one. A warning is a false alarm if the
-interval holds the truth.
+than 0.05, and there is no warning; where there is no integral, any finite answer
+without a warning is one. A warning is a false alarm if the interval holds the truth.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """From rows of runs to verdicts, and from verdicts to Markdown.
 
-A row is a dict with `name`, `group`, `dimension`, `tags`, `method`, `seed`, `truth` (None
-if there is no integral), `seconds`, and either `error` or `answer`, `stderr`, `interval`
-and `warnings`.
+A row is a dict with `name`, `group`, `dimension`, `tags`, `method`, `seed`, `seconds`,
+`truth` (None if there is no integral), and either `error` or `answer`, `stderr`,
+`interval` and `warnings`.
 """
 
 import json
