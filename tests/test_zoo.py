@@ -14,7 +14,9 @@ import scipy.stats
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from _zoo.densities import CONVERSIONS, COUNTS, HIDDEN, zoo
-from _zoo.table import summary, table, verdict
+from _zoo.peers import Peer, _problem
+from _zoo.run import run_all
+from _zoo.table import read, summary, table, verdict
 
 ZOO = zoo()
 # Of these two, sets that draws hit often are hard to find; scipy checks them, below.
@@ -319,3 +321,62 @@ def test_table_and_summary_count_verdicts():
     assert "silent failures up to 10 dimensions: 1 of 3" in text
     assert "false alarms: 1 of 2" in text
     assert "coverage without a warning: 1 of 2" in text
+
+
+class Sevens:
+    """A method that always answers 7, except where it fails."""
+
+    method = "sevens"
+
+    def __init__(self):
+        self.runs = []
+
+    def can(self, density):
+        return density.region is not None
+
+    def __call__(self, density, seed):
+        self.runs.append((density.name, seed))
+        if density.name == "banana 2-d":
+            raise ValueError("no bananas")
+        return {"answer": 7.0, "stderr": 0.1, "interval": [6.8, 7.2], "warnings": []}
+
+
+def test_runs_are_appended_resumed_and_survive_errors(tmp_path, capsys):
+    out, method = tmp_path / "rows.jsonl", Sevens()
+    densities = [ZOO[n] for n in ("ring 2-d", "banana 2-d", "constant 2-d")]
+    run_all(method, densities, [0, 1], out, workers=1)
+    whole = out.read_text()
+    assert [row["name"] for row in read(out)] == ["ring 2-d"] * 2 + ["banana 2-d"] * 2
+    assert read(out)[0]["truth"] == 2.2
+    assert read(out)[2]["error"] == "ValueError: no bananas"
+    assert "constant 2-d: left out" in capsys.readouterr().out
+    lines = whole.splitlines(keepends=True)
+    out.write_text("".join(lines[:2]) + lines[2][:30])  # ended while it wrote
+    method.runs.clear()
+    run_all(method, densities, [0, 1], out, workers=1)
+    assert method.runs == [("banana 2-d", 0), ("banana 2-d", 1)]
+    assert len(read(out)) == 4
+
+
+@pytest.mark.parametrize(
+    "name", ["unlike Dirichlet 3-d", "four supports by name 5-d", "three boxes 4-d"]
+)
+def test_peers_see_the_density_over_the_box(name):
+    density, rng = ZOO[name], np.random.default_rng(11)
+    calls = [0]
+    with jax.enable_x64(True):
+        problem = _problem(density, None, calls)
+        x = problem.low + problem.width * rng.uniform(size=(30_000, problem.size))
+        logs = problem.likelihood(x)
+    assert calls == [30_000]
+    # The mean likelihood under the uniform prior is the evidence.
+    ratios = np.exp(logs - density.log_z)
+    error = ratios.std() / math.sqrt(len(x))
+    assert ratios.mean() == pytest.approx(1, abs=5 * error)
+    assert error < 0.4
+
+
+def test_a_peer_that_is_not_there_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dynesty", None)
+    with pytest.raises(SystemExit, match="pip install dynesty"):
+        Peer("dynesty", None)

@@ -1,12 +1,16 @@
 """Run `annealax.sample` on the zoo: a line of JSON for each run, as it ends."""
 
 import concurrent.futures
+import gc
+import inspect
 import json
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import jax
 
 from _zoo.densities import Density, zoo
 from _zoo.table import Row, finite, interval_ends, read
@@ -42,6 +46,10 @@ class Sampling:
     """
 
     def __init__(self, budget: str | None, told: str | None):
+        import annealax as ax  # noqa: PLC0415 (peers do without)
+
+        if told and told not in inspect.signature(ax.sample).parameters:
+            raise SystemExit(f"this version of annealax.sample takes no {told}=")
         self.budget, self.told = budget, told
         self.method = f"sample with {told}" if told else "sample"
         if budget is not None:
@@ -53,7 +61,7 @@ class Sampling:
 
     def __call__(self, density: Density, seed: int) -> Row:
         """Run."""
-        import annealax as ax  # noqa: PLC0415 (peers do without)
+        import annealax as ax  # noqa: PLC0415
 
         log_density, options = density.log_density, {}
         if self.told == "region":
@@ -142,6 +150,9 @@ def _run_one(method: Any, name: str, seeds: Sequence[int], out: Path) -> None:
         with out.open("a") as file:  # one write, so that processes do not mix lines
             file.write(json.dumps(row) + "\n")
         print(_told(row), flush=True)
+    # Programs for this density are of no use to the next: gigabytes, by the end.
+    jax.clear_caches()
+    gc.collect()
 
 
 def _told(row: Row) -> str:

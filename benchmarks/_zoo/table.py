@@ -102,7 +102,7 @@ def _line(name: str, method: str | None, rows: Sequence[Row]) -> str:
     codes = sorted({code for row in rows for code in row.get("warnings", ())})
     stopped = sum("error" in row for row in rows)
     if stopped:
-        codes.append(f"no answer {stopped} times")
+        codes.append(f"no answer: {stopped}")
     largest = (
         f"{max(abs(answer - truth) for answer in answers):.3f}"
         if answers and truth is not None
@@ -127,8 +127,7 @@ def _line(name: str, method: str | None, rows: Sequence[Row]) -> str:
 def _span(answers: Sequence[float]) -> str:
     if not answers:
         return ""
-    low, high = min(answers), max(answers)
-    return f"{low:.3f}" if high - low < 5e-4 else f"{low:.3f} to {high:.3f}"
+    return " to ".join(dict.fromkeys(f"{f(answers):.3f}" for f in (min, max)))
 
 
 def summary(rows: Sequence[Row]) -> str:
