@@ -26,11 +26,23 @@ BY_QUADRATURE = [name for name, each in ZOO.items() if each.known_by == "quadrat
 IMPROPER = [name for name, density in ZOO.items() if density.improper]
 
 
+BATCH = 8000
+"""jax 0.10.2 on CPUs gets `sum((A @ (x - m)) ** 2)` wrong beyond 16384 points."""
+
+
 def values(density, vectors, x64=True):
     """Log densities at many vectors of free numbers, in either precision."""
     with jax.enable_x64(x64):
         function = jax.jit(jax.vmap(lambda v: density.log_density(density.point(v))))
-        return np.asarray(function(jnp.asarray(vectors)), np.float64)
+        size = min(BATCH, len(vectors))
+        padded = np.resize(
+            vectors, (-(-len(vectors) // size) * size, *vectors.shape[1:])
+        )
+        logs = [
+            function(jnp.asarray(each))
+            for each in padded.reshape(-1, size, *vectors.shape[1:])
+        ]
+        return np.concatenate(logs).astype(np.float64)[: len(vectors)]
 
 
 def ellipsoid(points):
@@ -237,8 +249,8 @@ def test_every_density_has_its_log_z_checked():
 )
 def test_hidden_modes_are_those_that_a_wide_start_would_miss(name):
     density, rng = ZOO[name], np.random.default_rng(9)
-    x, labels = density.draw(rng, 20_000)
-    wide = rng.multivariate_normal(x.mean(axis=0), np.cov(x.T), 50_000)
+    x, labels = density.draw(rng, 10_000)
+    wide = rng.multivariate_normal(x.mean(axis=0), np.cov(x.T), 20_000)
     # The component that is largest at a point is the one that it would climb to.
     logs = []
     for label in range(labels.max() + 1):
@@ -247,7 +259,7 @@ def test_hidden_modes_are_those_that_a_wide_start_would_miss(name):
         weight = np.log(np.mean(labels == label)) - np.log(np.diag(factor)).sum()
         logs.append(weight - 0.5 * (z**2).sum(axis=0))
     hits = np.bincount(np.argmax(logs, axis=0), minlength=len(logs))
-    assert (hits.min() < 5) == (HIDDEN in density.tags)
+    assert (hits.min() < 2) == (HIDDEN in density.tags)
 
 
 @pytest.mark.parametrize("name", [n for n, each in ZOO.items() if each.region])
@@ -366,14 +378,14 @@ def test_peers_see_the_density_over_the_box(name):
     calls = [0]
     with jax.enable_x64(True):
         problem = _problem(density, None, calls)
-        x = problem.low + problem.width * rng.uniform(size=(30_000, problem.size))
+        x = problem.low + problem.width * rng.uniform(size=(10_000, problem.size))
         logs = problem.likelihood(x)
-    assert calls == [30_000]
+    assert calls == [10_000]
     # The mean likelihood under the uniform prior is the evidence.
     ratios = np.exp(logs - density.log_z)
     error = ratios.std() / math.sqrt(len(x))
     assert ratios.mean() == pytest.approx(1, abs=5 * error)
-    assert error < 0.4
+    assert error < 0.7
 
 
 def test_a_peer_that_is_not_there_says_what_to_install(monkeypatch):
