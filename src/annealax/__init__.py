@@ -3,6 +3,11 @@
 SMC samplers whose annealing steps are helped by normalising flows (CRAFT), on JAX.
 """
 
+# ruff: noqa: E402 (the compiler comes first)
+from annealax import _compiler
+
+_compiler.avoid_faults()
+
 from annealax import flows as flows
 from annealax import kernels as kernels
 from annealax import loggers as loggers

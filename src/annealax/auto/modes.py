@@ -7,6 +7,7 @@ of the density, which need not be where its mass is.
 import dataclasses
 import functools
 import itertools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -80,6 +81,9 @@ _FLAT, _FLATTER = 1e-5, 0.1
 """Curvatures below this share of the largest are none; they count as so many times the
 least that is one."""
 
+_FEW = 10
+"""Modes from which on their spread along a coordinate says more than the average."""
+
 _CURVED_AT_ONCE = 8
 """Curvatures are computed for so many modes at a time."""
 
@@ -127,16 +131,33 @@ class Modes:
         return self.log_densities + 0.5 * terms.sum(axis=1)
 
     @property
-    def width(self) -> float:
-        """Typical standard deviation of a mode, by curvature."""
-        if self.curvatures.shape[1] == 0:
-            return 1.0
-        return float(np.exp(-0.5 * np.median(np.log(self._axes[0]))))
+    def widths(self) -> Float[np.ndarray, " size"]:
+        """Typical standard deviation of a mode along each coordinate, by curvature."""
+        count, size = self.points.shape
+        if count == 0 or self.curvatures.shape[1] == 0:
+            return np.ones(size)
+        curvatures = np.einsum("kii->ki", self.curvatures).astype(np.float64)
+        curved = np.where(curvatures > 0, curvatures, np.nan)
+        with warnings.catch_warnings(action="ignore"):
+            typical = np.nanmedian(curved, axis=0)
+            overall = np.nanmedian(curved)
+        typical = np.where(np.isnan(typical), overall, typical)
+        return np.where(typical > 0, typical, 1.0) ** -0.5
+
+    @property
+    def reach(self) -> Float[np.ndarray, " size"]:
+        """How far they lie apart along each coordinate, and at least how wide they are.
+
+        Few modes say little about single coordinates: then all count alike, in widths.
+        """
+        widths, count = self.widths, len(self.points)
+        apart = (self.points.std(axis=0) / widths) ** 2
+        mixed = (count * apart + _FEW * apart.mean()) / (count + _FEW)
+        return widths * np.sqrt(np.maximum(mixed, 1.0))
 
     def around(self) -> Around:
         """Places around them."""
-        scale = np.maximum(self.points.std(axis=0), self.width)
-        return Around(self.points.mean(axis=0), scale)
+        return Around(self.points.mean(axis=0), self.reach)
 
     def that_count(self) -> "Modes":
         """Those not far below the highest, or not far below the heaviest.
@@ -273,12 +294,18 @@ class Ascents:
         values[count:] = -np.inf
         return self._distinct(points, values, np.ones(len(points), int))
 
+    def evaluate(self, points: np.ndarray) -> np.ndarray:
+        """Log densities of `NUM_SCREENED` points."""
+        self._density.spend(len(points))
+        dtype = jnp.result_type(float)
+        values = _evaluate(self._density.log_density, jnp.asarray(points, dtype))
+        return np.asarray(values, np.float64)
+
     def screen(self, modes: Modes, climbers: Climbers) -> tuple[Climbers, np.ndarray]:
         """Points that the modes known do not explain; hits of these by the others."""
-        dtype = jnp.result_type(float)
-        points = np.asarray(climbers.points, dtype)
-        values = np.asarray(_evaluate(self._density.log_density, jnp.asarray(points)))
-        self._density.spend(len(points))
+        # As the density sees them: single precision moves points far out.
+        points = np.asarray(climbers.points, jnp.result_type(float))
+        values = self.evaluate(points)
         explained, nearest = modes.explain(points.astype(np.float64), values)
         hits = np.bincount(nearest[explained], minlength=len(modes.points))
         rest = Climbers(*(each[~explained] for each in climbers))

@@ -33,6 +33,9 @@ Shape = tuple[int, ...]
 Support = Any
 """None or "real", "positive", "unit", a pair of bounds, "simplex", or a bijection."""
 
+_AT_EDGE = 64
+"""So many of the smallest steps from a bound count as the edge."""
+
 _ONLY = ""
 """The name of the one parameter of a density that takes an array."""
 
@@ -163,6 +166,31 @@ class Space(eqx.Module):
     def values(self, vectors: Float[Array, "draws size"]) -> Any:
         """The parameters of many vectors."""
         return jax.vmap(lambda vector: self.constrain(vector)[0])(vectors)
+
+    def share_at_edges(
+        self, vectors: Float[Array, "draws size"], weights: np.ndarray
+    ) -> dict[str, float]:
+        """Share of the draws, by parameter, beyond which a bound cannot be told apart.
+
+        Nearer to a bound than a few of the numbers that the precision can represent,
+        all points are one.
+        """
+        values = self.values(vectors)
+        shares = {}
+        for each in self.parameters:
+            if each.bounds == (-math.inf, math.inf):
+                continue
+            value = np.asarray(values[each.name] if self.named else values)
+            numbers = np.finfo(value.dtype)
+            at_edge = np.zeros(value.shape, bool)
+            for bound in each.bounds:
+                if math.isfinite(bound):
+                    gap = np.spacing(np.asarray(abs(bound), value.dtype))
+                    reach = _AT_EDGE * max(float(gap), float(numbers.tiny))
+                    at_edge |= np.abs(value.astype(np.float64) - bound) <= reach
+            flat = at_edge.reshape(len(weights), -1)
+            shares[each.name] = float((weights @ flat).max())
+        return shares
 
     def coordinate_names(self) -> list[str]:
         """A name for each number of the user's space, in order."""

@@ -44,6 +44,42 @@ class Stage:
     seconds: float
 
 
+@dataclasses.dataclass(frozen=True)
+class SearchReport:
+    """What the search for a start can say for itself.
+
+    Attributes:
+        where: Where was looked, in words.
+        is_limited: Whether nothing was looked at outside of a region or a prior.
+        num_points: Points from which ascents were made, or would have ended at a mode
+            that was known.
+        hits: How many of them ended at each mode that counts.
+        num_unseen: Modes that there probably are beyond these.
+        all_known: Whether each was hit so often that another would have been hit too.
+        other_start: The start, other than that of the answer, with the longest way to
+            the density: the second opinion.
+        other_log_normalizer: What passes from it say; NaN if there is none.
+        other_stderr: The error of this.
+        most_mass: Name, log Z and error of the start that surely found most mass.
+    """
+
+    where: str
+    is_limited: bool
+    num_points: int
+    hits: np.ndarray
+    num_unseen: float
+    all_known: bool
+    other_start: str
+    other_log_normalizer: float
+    other_stderr: float
+    most_mass: tuple[str, float, float]
+
+    @property
+    def smallest_share(self) -> float:
+        """Share of the points by which a further mode is found with 95 %."""
+        return min(1.0, 3.0 / max(self.num_points, 1))
+
+
 class ReplicateSnapshot(NamedTuple):
     """What a callback of `sample` sees after each replicate.
 
@@ -91,6 +127,7 @@ class Sample:
         pareto_k: Shape of the tail of what initial draws contribute to Z; above 0.7
             neither Z nor its error bar can be trusted.
         modes: Peaks among the draws.
+        search: What the search can say for itself.
         choices: What was decided, in words.
         stages: What each stage cost.
         messages: Reasons for doubt, in words.
@@ -107,6 +144,7 @@ class Sample:
     density: FreeDensity
     pareto_k: float
     modes: ModeTable
+    search: SearchReport
     choices: Mapping[str, str]
     stages: tuple[Stage, ...]
     messages: tuple[Doubt, ...] = ()
@@ -176,6 +214,7 @@ class Sample:
     def log_normalizer_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Interval that holds log Z with the probability `level`.
 
+        It also holds what passes from another start say that found more mass.
         By Student's t distribution: the error bar is itself known from the replicates
         alone, so with few of them the interval is wider than 1.96 error bars.
         """
@@ -184,7 +223,18 @@ class Sample:
         freedom = max(self.num_replicates - 1, 1)
         quantile = float(special.stdtrit(freedom, 0.5 + 0.5 * level))
         reach = quantile * self.log_normalizer_stderr
-        return self.log_normalizer - reach, self.log_normalizer + reach
+        low, high = self.log_normalizer - reach, self.log_normalizer + reach
+        if self.is_contradicted:
+            _, value, error = self.search.most_mass
+            high = max(high, value + quantile * error)
+        return low, high
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether passes from another start found significantly more mass."""
+        _, value, error = self.search.most_mass
+        tolerance = 0.1 + 4 * float(np.hypot(error, self.log_normalizer_stderr))
+        return bool(value - self.log_normalizer > tolerance)
 
     @property
     def ess(self) -> float:

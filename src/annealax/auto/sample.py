@@ -6,6 +6,9 @@ Four stages, of which only the last makes the answer:
 2. temperatures, step sizes and trajectory lengths, over a few passes (`tuning`);
 3. flows, if they pay (`flows`);
 4. independent runs of the sampler so found, frozen, and reasons to doubt them.
+
+After some of these runs comes a second look (`second`): where they contradict what was
+found on the way, the attempt is given up for another with a remedy.
 """
 
 import contextlib
@@ -41,8 +44,10 @@ from annealax.auto.knowledge import Posterior, Prior, as_prior, gather
 from annealax.auto.modes import Ascents, find_modes
 from annealax.auto.parameters import Space, Support
 from annealax.auto.result import ReplicateSnapshot, Sample, Stage, pool_replicates
-from annealax.auto.search import MANY_DIMENSIONS, num_unseen, search
-from annealax.auto.tuning import Measured, tune
+from annealax.auto.search import MANY_DIMENSIONS, improve, search
+from annealax.auto.second import reconsider, report_of
+from annealax.auto.tails import share_of_escapes
+from annealax.auto.tuning import Effort, Measured, tune
 
 _PARTICLES, _FEW_PARTICLES = 1000, 500
 """Particles of a replicate; the latter in many dimensions."""
@@ -55,6 +60,9 @@ _REPLICATES, _DEAR_REPLICATES, _AT_MOST = 16, 8, 4
 
 _SHARE = 2
 """The answer gets at least so many times what the search for its sampler took."""
+
+_ATTEMPTS, _LOOK_AFTER = 3, 8
+"""Attempts at an answer, and replicates after which one may be given up."""
 
 _PRECISE = 0.03
 """In many dimensions, where evaluations are dear, an error of this size is enough."""
@@ -150,77 +158,108 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     say(f"looking for a start in {density.size} dimensions")
     with ledger.stage("start"):
         seen = search(named_key(key, "search"), density, known, say)
-    best = seen.best
-    assert best is not None
 
-    say(f"start: {best.name}")
-    with ledger.stage("tuning"):
-        count = num_particles or (_FEW_PARTICLES if many else _PARTICLES)
-        plan, measured = tune(named_key(key, "tuning"), density, best, count)
-    sampler = plan.sampler(free)
-
-    say(f"tuned: {plan.num_transitions} transitions, {plan.num_leapfrog} leapfrogs")
-
-    def affordable(name: str) -> int:
-        # With a budget of time the clock decides, so what it decided is kept.
-        def compute() -> np.ndarray:
-            return np.asarray(ledger.replicates(allowed, measured, many))
-
-        if num_replicates is not None:
-            return num_replicates
-        return int(kept.once(name, compute, like=np.asarray(0)))
-
-    with ledger.stage("flows"):
-        count = affordable("likely-replicates")
-        reason = _reason_against_flows(flow, allowed, measured, count)
-        flows = None
-        if not reason:
-            subkey = named_key(key, "flows")
-            flows, reason = _flows(subkey, sampler, density, flow, kept, say)
-
-    say(f"flows: {reason}")
-    with ledger.stage("answer"):
-        count = affordable("replicates")
-        key_answer = named_key(key, "replicates")
-        results: list[Result] = []
-        began = time.perf_counter()
-        for index in range(count):
-            compute = functools.partial(
-                sampler.run, named_key(key_answer, index), flows
+    effort, history = Effort(), []
+    for attempt in range(_ATTEMPTS):
+        again = attempt > 0
+        subkey = named_key(key, "again", attempt) if again else key
+        best = seen.best
+        assert best is not None
+        say(f"start: {best.name}")
+        with ledger.stage("tuning"):
+            count = num_particles or (_FEW_PARTICLES if many else _PARTICLES)
+            plan, measured = tune(
+                named_key(subkey, "tuning"), density, best, count, effort
             )
-            like = results[0] if results else None
-            result = kept.once(f"replicate-{index + 1}", compute, like=like)
-            results.append(jax.block_until_ready(result))
-            density.spend(float(result.num_evaluations))
-            seconds = time.perf_counter() - began
-            call_all(callbacks, ReplicateSnapshot(index + 1, count, result, seconds))
-            if (index + 1) % max(1, count // 4) == 0:
-                say(f"replicate {index + 1} of {count}: {_log_normalizer(results)}")
+        sampler = plan.sampler(free)
+        say(f"tuned: {plan.num_transitions} transitions of {plan.num_leapfrog} steps")
+
+        def affordable(
+            name: str, measured: Measured = measured, attempt: int = attempt
+        ) -> int:
+            # With a budget of time the clock decides, so what it decided is kept.
+            def compute() -> np.ndarray:
+                return np.asarray(ledger.replicates(allowed, measured, many))
+
+            if num_replicates is not None:
+                return num_replicates
+            return int(kept.once(_name(name, attempt), compute, like=np.asarray(0)))
+
+        with ledger.stage("flows"):
+            count = affordable("likely-replicates")
+            reason = _reason_against_flows(flow, allowed, measured, count, effort)
+            flows = None
+            if not reason:
+                flows, reason = _flows(
+                    named_key(subkey, "flows"),
+                    sampler,
+                    density,
+                    flow,
+                    kept,
+                    _name("flows", attempt),
+                    say,
+                )
+
+        say(f"flows: {reason}")
+        with ledger.stage("answer"):
+            count = affordable("replicates")
+            key_answer = named_key(subkey, "replicates")
+            results: list[Result] = []
+            remedy = None
+            began = time.perf_counter()
+            for index in range(count):
+                compute = functools.partial(
+                    sampler.run, named_key(key_answer, index), flows
+                )
+                name = _name(f"replicate-{index + 1}", attempt)
+                like = results[0] if results else None
+                result = kept.once(name, compute, like=like)
+                results.append(jax.block_until_ready(result))
+                density.spend(float(result.num_evaluations))
+                seconds = time.perf_counter() - began
+                snapshot = ReplicateSnapshot(index + 1, count, result, seconds)
+                call_all(callbacks, snapshot)
+                if (index + 1) % max(1, count // 4) == 0:
+                    say(f"replicate {index + 1} of {count}: {_log_normalizer(results)}")
+                if index + 1 == min(_LOOK_AFTER, count):
+                    remedy = reconsider(seen, plan, measured, results, effort)
+                    if remedy is not None and attempt + 1 < _ATTEMPTS:
+                        break
+        if remedy is None or attempt + 1 == _ATTEMPTS:
+            break
+        say(f"going back: {remedy.reason}")
+        history.append(remedy.reason)
+        with ledger.stage("start"):
+            seen, effort = improve(remedy.seen, say), remedy.effort
 
     with ledger.stage("modes"):
         pool = pool_replicates(results, plan)
-        modes = find_modes(
-            named_key(key, "modes"),
-            Ascents(density),
-            np.asarray(pool["vectors"], np.float64),
-            np.exp(np.asarray(pool["log_weights"], np.float64)),
-            count,
-        )
+        x = np.asarray(pool["vectors"], np.float64)
+        weights = np.exp(np.asarray(pool["log_weights"], np.float64))
+        ascents = Ascents(density)
+        modes = find_modes(named_key(key, "modes"), ascents, x, weights, count)
+        escapes = share_of_escapes(named_key(key, "tails"), ascents, x, weights)
     answer = Sample(
         **pool,
         plan=plan,
         flows=flows,
         density=free,
         modes=modes,
+        search=report_of(seen, known),
         choices={
             "start": best.name,
             "starts tried": "; ".join(map(str, seen.tried)),
             "flows": reason,
+            "second thoughts": "; ".join(history) or "none",
         },
-        stages=tuple(ledger.stages),
+        stages=ledger.summed(),
     )
-    messages = doubts(answer, num_unseen(seen))
-    return dataclasses.replace(answer, messages=messages)
+    return dataclasses.replace(answer, messages=doubts(answer, escapes))
+
+
+def _name(name: str, attempt: int) -> str:
+    """What a part of an attempt is kept as."""
+    return f"again-{attempt}-{name}" if attempt else name
 
 
 def _density(
@@ -269,6 +308,18 @@ class Ledger:
         self._density = density
         self._began = time.perf_counter()
 
+    def summed(self) -> tuple[Stage, ...]:
+        """What each stage cost, also if it was gone through several times."""
+        names = dict.fromkeys(stage.name for stage in self.stages)
+        return tuple(
+            Stage(
+                name,
+                sum(each.evaluations for each in self.stages if each.name == name),
+                sum(each.seconds for each in self.stages if each.name == name),
+            )
+            for name in names
+        )
+
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """The time that a stage takes."""
@@ -294,13 +345,17 @@ class Ledger:
 
 
 def _reason_against_flows(
-    flow: str, budget: Budget | None, one: Measured, num_replicates: int
+    flow: str,
+    budget: Budget | None,
+    one: Measured,
+    num_replicates: int,
+    effort: Effort,
 ) -> str:
     """Why flows are not even tried; nothing if they are."""
     if flow == "none":
         return "none, as asked"
     expected = one.stderr / np.sqrt(num_replicates)
-    if flow == "auto" and expected < _GOOD_ENOUGH:
+    if flow == "auto" and expected < _GOOD_ENOUGH and not effort.try_flows:
         return f"not tried: without them the error of log Z is about {expected:.1g}"
     if flow == "auto" and budget is not None and num_replicates <= 2 * _MIN_REPLICATES:
         return "not tried: the budget is too small to train them"
@@ -313,6 +368,7 @@ def _flows(
     density: CountedDensity,
     flow: str,
     kept: Kept,
+    label: str,
     say: Say,
 ) -> tuple[AbstractBijection | None, str]:
     """Flows that pay for themselves, or that were asked for, and why.
@@ -321,7 +377,7 @@ def _flows(
     """
     forced = flow != "auto"
     families = (flow,) if forced else families_for(density.size)
-    decided = kept.saved("flows", np.asarray(0))
+    decided = kept.saved(label, np.asarray(0))
     if decided is not None:
         if decided < 0:
             return None, "tried and dropped before"
@@ -330,5 +386,5 @@ def _flows(
         return trained, f"{name}, as decided before"
     chosen = choose_flows(key, sampler, density, families, say, forced=forced)
     index = families.index(chosen.family) if chosen.family else -1
-    kept.once("flows", lambda: np.asarray(index), like=np.asarray(0))
+    kept.once(label, lambda: np.asarray(index), like=np.asarray(0))
     return chosen.flows, chosen.reason

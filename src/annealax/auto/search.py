@@ -155,7 +155,7 @@ def race(seen: Seen, candidate: Candidate, say: Say) -> Seen:
     new = Tried(name, start, (_one_pass(key, seen.density, start, limit),))
     usable = new.first.usable
     if best is not None and usable and is_doubtful(best, new):
-        old, best, new = best, _look_again(seen, best), _look_again(seen, new)
+        old, best, new = best, look_again(seen, best), look_again(seen, new)
         tried = tuple(best if each is old else each for each in tried)
     say(str(new))
     if usable and (best is None or is_better(best, new)):
@@ -191,24 +191,24 @@ def _tolerance(old: Tried, new: Tried) -> float:
     return _TOLERANCE + _ERRORS * float(np.hypot(new.stderr, old.stderr))
 
 
-def num_unseen(seen: Seen) -> float:
-    """Modes that the best start probably lacks, if it is made of modes."""
-    assert seen.best is not None
-    return seen.modes.that_count().num_unseen if seen.best.start.is_of_modes else 0.0
-
-
-def _look_again(seen: Seen, tried: Tried) -> Tried:
-    """With more passes, unless that was done before."""
+def look_again(seen: Seen, tried: Tried) -> Tried:
+    """With more passes, unless there are several."""
     if len(tried.passes) > 1:
         return tried
+    return with_more(seen, tried)
+
+
+def with_more(seen: Seen, tried: Tried) -> Tried:
+    """With more passes."""
+    count = len(tried.passes)
     key = named_key(seen.key, "again", tried.name, seen.times(tried.name))
     limit = 2 * (tried.num_transitions + 1)
     found = [
-        _one_pass(named_key(key, index), seen.density, tried.start, limit)
+        _one_pass(named_key(key, count - 1 + index), seen.density, tried.start, limit)
         for index in range(_MORE_PASSES)
     ]
     usable = tuple(each for each in found if each.usable)
-    return dataclasses.replace(tried, passes=(tried.first, *usable))
+    return dataclasses.replace(tried, passes=(*tried.passes, *usable))
 
 
 def _start_at_modes(seen: Seen, say: Say) -> Seen:
@@ -245,6 +245,7 @@ def _look_wider(seen: Seen, ascents: Ascents, known: Knowledge, say: Say) -> See
                 _one_pass(named_key(key, index), seen.density, candidate.start)
                 for index in range(1, _WIDE_PASSES)
             ]
+            seen = _with_passes(seen, raced[-1], passes)
         place = candidate.start.bijection.positions
         climbers = Climbers.join(
             [each.climbers(place) for each in passes if len(each.trail)]
@@ -257,6 +258,15 @@ def _look_wider(seen: Seen, ascents: Ascents, known: Knowledge, say: Say) -> See
             seen = dataclasses.replace(seen, wide=_as_wide_as(now))
             seen = _start_at_modes(seen, say)
     return seen
+
+
+def _with_passes(seen: Seen, tried: Tried, passes: list[AdaptivePass]) -> Seen:
+    """With more passes for a start."""
+    usable = tuple(each for each in passes[1:] if each.usable)
+    new = dataclasses.replace(tried, passes=(tried.first, *usable))
+    others = tuple(new if each is tried else each for each in seen.tried)
+    best = new if seen.best is tried else seen.best
+    return dataclasses.replace(seen, tried=others, best=best)
 
 
 def _wide_starts(seen: Seen, known: Knowledge) -> Iterator[Candidate]:
@@ -332,6 +342,6 @@ def _as_wide_as(modes: Modes) -> WideNormal:
     if len(points) == 0:
         return WideNormal(np.zeros(points.shape[1]), np.ones(points.shape[1]))
     centre = points.mean(axis=0)
-    scale = np.maximum(points.std(axis=0), modes.width)
+    scale = modes.reach
     heights = 0.5 * np.sum(((points - centre) / scale) ** 2, axis=1)
     return WideNormal(centre, scale * np.sqrt(max(1.0, heights.std() / _LEVEL)))

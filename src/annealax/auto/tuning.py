@@ -134,11 +134,27 @@ class Measured(NamedTuple):
     evaluations: int
 
 
+class Effort(NamedTuple):
+    """How hard to try: more where a first attempt showed that it takes more.
+
+    Attributes:
+        longer: The ladder has so many times more transitions than it seems to need.
+        try_flows: Flows are tried also where the error seems small enough.
+    """
+
+    longer: float = 1.0
+    try_flows: bool = False
+
+
 def tune(
-    key: PRNGKeyArray, density: CountedDensity, tried: Tried, num_particles: int
+    key: PRNGKeyArray,
+    density: CountedDensity,
+    tried: Tried,
+    num_particles: int,
+    effort: Effort,
 ) -> tuple[Plan, Measured]:
     """Passes that improve temperatures and step sizes."""
-    plan = first_plan(tried.start, tried.first, num_particles)
+    plan = first_plan(tried.start, tried.first, num_particles, effort.longer)
     seconds: list[float] = []
 
     def run_once(plan: Plan) -> Result:
@@ -161,7 +177,9 @@ def tune(
     )
 
 
-def first_plan(start: Start, found: AdaptivePass, num_particles: int) -> Plan:
+def first_plan(
+    start: Start, found: AdaptivePass, num_particles: int, longer: float = 1.0
+) -> Plan:
     """The plan that an adaptive pass suggests."""
     plan = Plan(
         start=start,
@@ -172,13 +190,14 @@ def first_plan(start: Start, found: AdaptivePass, num_particles: int) -> Plan:
         num_particles=num_particles,
     )
     work = 0.5 * np.asarray(found.work_variance)
-    return plan.respaced(work, transitions_for(work)).capped()
+    return plan.respaced(work, transitions_for(work, longer)).capped()
 
 
-def transitions_for(work: np.ndarray) -> int:
+def transitions_for(work: np.ndarray, longer: float = 1.0) -> int:
     """How many transitions make each lose as much as it may."""
-    count = lengths(work).sum() / np.sqrt(WORK_PER_TRANSITION)
-    return round_up(float(np.clip(count, _MIN_TRANSITIONS, _MAX_TRANSITIONS)))
+    count = longer * lengths(work).sum() / np.sqrt(WORK_PER_TRANSITION)
+    least = longer * _MIN_TRANSITIONS
+    return round_up(float(np.clip(count, least, max(least, _MAX_TRANSITIONS))))
 
 
 def round_up(count: float | int) -> int:
