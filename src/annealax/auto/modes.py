@@ -58,16 +58,19 @@ _EXPLAINED, _EXPLAINED_SHARE = 0.5, 0.02
 _WAIT = 8
 """Batches after which those are climbed from that wait: an ascent costs as many."""
 
-_SHARE_WHEN_KNOWN, _CALM = 0.1, 2 * _WAIT
-"""Of the effort, once each mode was found often and no new one in so many batches."""
+_SHARE_OF_ONE, _SHARE_OF_SEVERAL, _CALM = 0.1, 0.3, 2 * _WAIT
+"""Of the effort, once each mode was found often and no new one in so many batches.
 
-_EFFORT, _LEAST, _MOST = 2e9, 2e5, 2e7
+Where there are several, there may well be more.
+"""
+
+_EFFORT, _LEAST, _MOST = 2e9, 2e5, 1e7
 """Numbers that the search may compute: a cheap density deserves a long search.
 
 The others are the least and the most evaluations that this may come to.
 """
 
-_MIN_HITS, _NEXT_HITS = 5, 10.0
+_MIN_HITS, _NEXT_HITS = 5, 3.0
 """All modes are probably known once each was found as often as the first of these, and
 the next smaller one would have been found as often as the second."""
 
@@ -207,11 +210,11 @@ class Modes:
     def next_hits(self) -> float:
         """How often a mode would probably have been hit that is rarer than the rarest.
 
-        Basins may differ by orders of magnitude: one is taken for as many times rarer
-        as each of those known is than the one before it, on average.
+        Basins may differ by orders of magnitude: the step to it, in the logarithm, is
+        taken for half as long again as those between the modes known are on average.
         """
         least, most = float(self.hits.min()), float(self.hits.max())
-        return least * (least / most) ** (1 / max(len(self.hits) - 1, 1))
+        return least * (least / most) ** (1.5 / max(len(self.hits) - 1, 1))
 
     @property
     def all_known(self) -> bool:
@@ -370,15 +373,16 @@ def explore(key: PRNGKeyArray, ascents: Ascents, places: Places) -> Modes:
         spent = ascents.num_evaluations - began
         counting = modes.that_count()
         known = counting.all_known and calm >= _CALM
-        allowed = ascents.effort * (_SHARE_WHEN_KNOWN if known else 1)
+        share = _SHARE_OF_SEVERAL if len(counting.points) > 1 else _SHARE_OF_ONE
+        allowed = ascents.effort * (share if known else 1)
         if len(counting.points) > MAX_MODES or spent > allowed:
             break
         where = places if index % 2 or not len(counting.points) else counting.around()
         drawn = where.draw(named_key(key, index), NUM_SCREENED)
         rest, hits = ascents.screen(modes, drawn)
-        # As if ascents had been made from a share of all points alike.
-        share = min(1.0, NUM_ASCENTS / max(len(rest.points), 1))
-        modes = dataclasses.replace(modes, hits=modes.hits + (share * hits).astype(int))
+        # As if ascents had been made from a part of all points alike.
+        part = min(1.0, NUM_ASCENTS / max(len(rest.points), 1))
+        modes = dataclasses.replace(modes, hits=modes.hits + (part * hits).astype(int))
         waiting = Climbers.join([waiting, rest.first(NUM_ASCENTS)])
         calm += 1
         if len(waiting.points) < NUM_ASCENTS and index % _WAIT:

@@ -74,7 +74,7 @@ class Everywhere(Places):
         )
 
 
-_FURTHER = (1.5, 3.0, 10.0, 30.0)
+_NEAREST, _FURTHEST = 0.7, 30.0
 """So many times further out than the modes lie, or than one is wide."""
 
 
@@ -96,7 +96,8 @@ class Around(Places):
     def draw(self, key, count):
         """So many points, near and further out."""
         normal = np.asarray(jr.normal(key, (count, len(self._centre))), np.float64)
-        further = np.asarray(_FURTHER)[np.arange(count) % len(_FURTHER)]
+        further = np.geomspace(_NEAREST, _FURTHEST, count)
+        np.random.default_rng(count).shuffle(further)
         points = self._centre + further[:, None] * normal * self._scale
         return Climbers(points, further * float(np.median(self._scale)))
 

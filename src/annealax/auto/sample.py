@@ -159,6 +159,15 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     with ledger.stage("start"):
         seen = search(named_key(key, "search"), density, known, say)
 
+    def affordable(name: str, measured: Measured) -> int:
+        # With a budget of time the clock decides, so what it decided is kept.
+        def count() -> np.ndarray:
+            return np.asarray(ledger.replicates(allowed, measured, many))
+
+        if num_replicates is not None:
+            return num_replicates
+        return int(kept.once(name, count, like=np.asarray(0)))
+
     effort, history = Effort(), []
     for attempt in range(_ATTEMPTS):
         again = attempt > 0
@@ -174,19 +183,8 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         sampler = plan.sampler(free)
         say(f"tuned: {plan.num_transitions} transitions of {plan.num_leapfrog} steps")
 
-        def affordable(
-            name: str, measured: Measured = measured, attempt: int = attempt
-        ) -> int:
-            # With a budget of time the clock decides, so what it decided is kept.
-            def compute() -> np.ndarray:
-                return np.asarray(ledger.replicates(allowed, measured, many))
-
-            if num_replicates is not None:
-                return num_replicates
-            return int(kept.once(_name(name, attempt), compute, like=np.asarray(0)))
-
         with ledger.stage("flows"):
-            count = affordable("likely-replicates")
+            count = affordable(_name("likely-replicates", attempt), measured)
             reason = _reason_against_flows(flow, allowed, measured, count, effort)
             flows = None
             if not reason:
@@ -202,7 +200,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
 
         say(f"flows: {reason}")
         with ledger.stage("answer"):
-            count = affordable("replicates")
+            count = affordable(_name("replicates", attempt), measured)
             key_answer = named_key(subkey, "replicates")
             results: list[Result] = []
             remedy = None
