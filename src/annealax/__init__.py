@@ -3,6 +3,7 @@
 SMC samplers whose annealing steps are helped by normalising flows (CRAFT), on JAX.
 """
 
+from annealax import _command_start as _command_start
 from annealax import flows as flows
 from annealax import kernels as kernels
 from annealax import loggers as loggers
@@ -38,6 +39,8 @@ from annealax._work.snapshots import Snapshot as Snapshot
 from annealax.auto import ReplicateSnapshot as ReplicateSnapshot
 from annealax.auto import Sample as Sample
 from annealax.auto import sample as sample
+from annealax.experiments.runs import Run as Run
+from annealax.experiments.runs import load_run as load_run
 from annealax.trainers import AFT as AFT
 from annealax.trainers import CRAFT as CRAFT
 from annealax.trainers import SNF as SNF

@@ -149,7 +149,8 @@ def read_header(path: Path) -> Header:
             "that `annealax run` printed"
         )
     content = read_json(file, "")
-    environment = path / "environment.json"
+    file_environment = path / "environment.json"
+    environment = read_json(file_environment, "") if file_environment.exists() else {}
     seed = typed(file, content, "seed", int)
     return Header(
         path=path,
@@ -158,9 +159,9 @@ def read_header(path: Path) -> Header:
         seed=seed,
         overrides=typed(file, content, "overrides", dict),
         settings=typed(file, content, "settings", dict),
-        versions=typed(file, content, "versions", dict),
-        devices=tuple(map(str, typed(file, content, "devices", list))),
-        environment=read_json(environment, "") if environment.exists() else {},
+        versions=environment.get("versions", {}),
+        devices=tuple(map(str, environment.get("devices", ()))),
+        environment=environment,
     )
 
 
@@ -190,7 +191,10 @@ def _row(file: Path, row: Mapping[str, Any]) -> TableRow:
         lowest_ess=lowest,
         seconds=number(file, row, "seconds_per_pass"),
         evaluations=optional_number(file, row, "evaluations_per_pass"),
-        warnings=tuple(map(str, typed(file, row, "warnings", list))),
+        warnings=tuple(
+            each["text"] if isinstance(each, dict) else str(each)
+            for each in typed(file, row, "warnings", list)
+        ),
     )
 
 

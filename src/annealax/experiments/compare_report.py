@@ -12,7 +12,7 @@ from rich.table import Table
 from annealax._work.budget import Budget
 from annealax.experiments._numbers import count_text, duration_text, json_number
 from annealax.experiments._style import INK, new_table
-from annealax.experiments.compare import DIRECT, Comparison, Row
+from annealax.experiments.comparison import DIRECT, Comparison, Row
 
 _COLORS = ("#1f5fa8", "#d1561a", "#2e8b57", "#8a4fae", "#b8860b", "#c2185b", "#5b616d")
 

@@ -12,8 +12,8 @@ from matplotlib.ticker import MaxNLocator
 from annealax import observables
 from annealax._chain import Chain
 from annealax.experiments._style import BLUE, INK, ORANGE, beta_title, spaced
+from annealax.experiments.evaluation import Outcome
 from annealax.experiments.populations import populations
-from annealax.experiments.run import Outcome
 
 _COLUMNS, _ROWS = 6, 3
 

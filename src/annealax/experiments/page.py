@@ -25,7 +25,7 @@ from annealax.experiments.page_parts import (
     shown,
     software,
 )
-from annealax.experiments.problems import EXPERIMENTS
+from annealax.experiments.registry import EXPERIMENTS
 
 
 def run_page(files: RunFiles) -> Html:

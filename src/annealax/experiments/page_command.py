@@ -1,12 +1,9 @@
 """Pages into files: at the end of a run, and by the command `annealax report`."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from annealax._errors import InvalidInputError
-from annealax.experiments._folder import RunFolder
+from annealax.cli.folder import RunFolder
 from annealax.experiments._html import GENERATOR, Html
 from annealax.experiments._run_files import read_files
 from annealax.experiments.page import run_page
@@ -22,24 +19,13 @@ def write_page(folder: RunFolder) -> list[str]:
     return [_write(folder.path / NAME, _single(folder.path)).name]
 
 
-def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="File for the page; report.html, in the folder of the run, or in the "
-            "current folder for several runs."
-        ),
-    ] = None,
-) -> None:
+def write_report(runs: list[Path], out: Path | None = None) -> Path:
     """Write the page of a run again, or a page that compares several runs."""
     if len(runs) == 1:
         page = _single(runs[0])
-        path = _write(out or runs[0] / NAME, page)
-    else:
-        page = several_runs_page([read_files(run) for run in runs])
-        path = _write(out or Path(NAME), page)
-    typer.echo(path)
+        return _write(out or runs[0] / NAME, page)
+    page = several_runs_page([read_files(run) for run in runs])
+    return _write(out or Path(NAME), page)
 
 
 def _single(path: Path) -> Html:

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from annealax.experiments._fields import fields_of, format_value
 from annealax.experiments._html import Html, breakable, picture, section, table, tag
 from annealax.experiments._read import Picture
 from annealax.experiments._run_files import Header, TableRow
-from annealax.experiments.problems import EXPERIMENTS
-from annealax.experiments.run import METHODS
+from annealax.experiments.methods import METHODS
+from annealax.experiments.registry import EXPERIMENTS
+from annealax.experiments.settings import format_value
 
 _KNOWN: Mapping[str, tuple[str, str]] = {
     "temperatures.png": (
@@ -171,7 +171,7 @@ def again(header: Header) -> Html:
 def settings_section(header: Header) -> Html:
     """All settings; those that were changed first."""
     cls = EXPERIMENTS.get(header.name)
-    fields = {} if cls is None else fields_of(cls)
+    fields = {} if cls is None else cls.model_fields
     names = sorted(header.settings, key=lambda name: name not in header.overrides)
     rows = [
         [
@@ -179,7 +179,7 @@ def settings_section(header: Header) -> Html:
             if name in header.overrides
             else breakable(name),
             breakable(setting_text(header.settings[name])),
-            fields[name].doc.text if name in fields else "",
+            fields[name].description or "" if name in fields else "",
         ]
         for name in names
     ]

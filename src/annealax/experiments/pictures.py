@@ -19,10 +19,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from annealax._path import AbstractPath
-from annealax.experiments._folder import RunFolder
+from annealax.cli.folder import RunFolder
 from annealax.experiments._style import BLUE, INK, ORANGE, STYLE, beta_title, spaced
+from annealax.experiments.evaluation import Outcome
 from annealax.experiments.populations import flatten, populations
-from annealax.experiments.run import Outcome
 from annealax.trainers.fit import Fit
 
 _PANELS = 6
@@ -99,7 +99,7 @@ def draw_temperatures(outcome: Outcome) -> Figure:
 
 def draw_marginals(outcome: Outcome) -> Figure:
     """Weighted histograms of the first coordinates, beside exact draws if known."""
-    result, target = outcome.main.result, outcome.settings.target()
+    result, target = outcome.main.result, outcome.problem.target
     x, weights = flatten(result.x), np.asarray(result.weights)
     exact = None
     if isinstance(target, _ExactDraws):

@@ -10,8 +10,7 @@ from rich.table import Table
 from annealax._ladder import even_betas, work_of
 from annealax.experiments._numbers import count_text, duration_text
 from annealax.experiments._style import new_table
-from annealax.experiments.evaluate import Evaluation
-from annealax.experiments.run import Outcome
+from annealax.experiments.evaluation import Evaluation, Outcome
 
 
 def show(console: Console, outcome: Outcome) -> None:

@@ -1,4 +1,8 @@
-"""Several passes of one sampler: what they estimate, how far apart, at which cost."""
+"""Passes of a sampler: what they estimate, how far apart, at which cost.
+
+`evaluate` makes several passes of one sampler; `run_experiment` is all of `annealax
+run`: train, deploy, and compare with plain SMC at the same cost.
+"""
 
 import dataclasses
 import time
@@ -12,6 +16,8 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
+from annealax._checks import seed_number
+from annealax._doubts import Doubt
 from annealax._result import Result
 from annealax._sampler import Sampler, lower_pass, pass_arguments
 from annealax._work.checkpoint import Checkpoint
@@ -20,6 +26,9 @@ from annealax._work.memory import peak_memory
 from annealax._work.progress import Lines
 from annealax._work.signals import deferred_signals
 from annealax._work.snapshots import Callback, as_callbacks, call_all
+from annealax.experiments.experiment import Experiment, Problem
+from annealax.experiments.methods import find_method
+from annealax.trainers.fit import Fit, fit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,16 +81,19 @@ class Evaluation:
         return None if self.spread is None else self.spread**2
 
     def warnings(self) -> list[str]:
-        """Reasons, in words, to doubt the first pass, or all of them."""
-        messages = self.result.warnings()
+        """Reasons to doubt the first pass, or all of them."""
+        doubts = list(self.result.warnings())
         typical = float(np.sqrt(np.mean(self.stderrs**2)))
         spread = self.spread
         if spread is not None and len(self.stderrs) >= 5 and spread > 2 * typical:
-            messages.append(
-                f"passes spread by {spread:.2g}, but their own error bars say "
-                f"{typical:.2g}: trust the spread; some passes may miss modes"
+            doubts.append(
+                Doubt(
+                    "passes-disagree",
+                    f"passes spread by {spread:.2g}, but their own error bars say "
+                    f"{typical:.2g}: trust the spread; some passes may miss modes",
+                )
             )
-        return messages
+        return doubts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,3 +285,158 @@ def pass_numbers(result: Result, num_particles: int) -> np.ndarray:
         result.steps.ess.min() / num_particles,
     )
     return np.array([float(number) for number in numbers])
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What `annealax run` found.
+
+    Attributes:
+        name: Name of the experiment.
+        method: Name of the method.
+        seed: The seed.
+        problem: What was sampled.
+        fit: The training, if the method trains.
+        evaluations: The method first, then what it is compared with.
+    """
+
+    name: str
+    method: str
+    seed: int
+    problem: Problem
+    fit: Fit | None
+    evaluations: tuple[Evaluation, ...]
+
+    @property
+    def settings(self) -> Experiment:
+        """The experiment."""
+        return self.problem.settings
+
+    @property
+    def truth(self) -> float | None:
+        """Exact log Z, or None."""
+        return self.problem.target.log_normalizer
+
+    @property
+    def main(self) -> Evaluation:
+        """The passes of the method itself."""
+        return self.evaluations[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stages:
+    """What every stage of long work is given.
+
+    Attributes:
+        progress: Whether to show it live.
+        say: Called with a line of text when a stage begins.
+        callbacks: From the name of a stage to its callbacks.
+        checkpoint: Where every stage saves its state; the same work goes on from
+            there, with the same numbers to the bit.
+    """
+
+    progress: bool = False
+    say: Callable[[str], None] = lambda text: None
+    callbacks: Callable[[str], list[Callback]] = lambda stage: []
+    checkpoint: Checkpoint | None = None
+
+    def options(self, stage: str) -> dict[str, Any]:
+        """The options of `fit` and `evaluate` for a stage."""
+        store = None if self.checkpoint is None else self.checkpoint.child(stage)
+        return {
+            "progress": self.progress,
+            "callback": self.callbacks(stage),
+            "checkpoint": store,
+        }
+
+    def remember(self, name: str, number: int) -> int:
+        """A number that depends on the clock: the one of the first time."""
+        if self.checkpoint is None:
+            return number
+        kept = self.checkpoint.once(
+            name,
+            lambda: np.asarray(number),
+            identity={"work": name},
+            like=np.asarray(0),
+        )
+        return int(kept)
+
+
+def run_experiment(
+    settings: Experiment | Problem,
+    *,
+    method: str | None = None,
+    seed: int = 0,
+    name: str = "",
+    stages: Stages | None = None,
+) -> Outcome:
+    """Train, deploy, and compare with plain SMC at the same cost.
+
+    The same seed gives the same numbers; only how many temperatures SMC gets for the
+    same cost depends on the clock (the setting `smc_transitions` fixes it).
+
+    Args:
+        settings: The experiment, or its problem if that is built already.
+        method: A name in `METHODS` or of the experiment's own; None for its default.
+        seed: Seed of all that is random, from 0 to 2**32 - 1.
+        name: Name of the experiment, for reports.
+        stages: Progress, callbacks and checkpoints of the stages.
+    """
+    stages = stages or Stages()
+    problem = settings.problem() if isinstance(settings, Experiment) else settings
+    settings = problem.settings
+    method = method or settings.default_method
+    chosen = find_method(method, settings)
+    keys = jr.split(jr.key(seed_number(seed)), 4)
+    key_flow, key_fit, key_deploy, key_compare = keys
+    fitted = None
+    if chosen.trainer is not None:
+        stages.say(f"compiling and training, {settings.num_train_steps} steps")
+        fitted = fit(
+            key_fit,
+            chosen.trainer(problem),
+            problem.flow(key_flow),
+            num_steps=chosen.num_fit_steps(settings),
+            **stages.options("training"),
+        )
+    stages.say(f"deploying {chosen.label}, {settings.num_repeats} passes")
+    main = evaluate(
+        key_deploy,
+        chosen.sampler(problem),
+        None if fitted is None else fitted.flows,
+        label=chosen.label,
+        num_repeats=settings.num_repeats,
+        **stages.options("deployment"),
+    )
+    plain = method == "smc"
+    others = () if plain else _plain_smc(key_compare, problem, main, stages)
+    return Outcome(name, method, seed, problem, fitted, (main, *others))
+
+
+def _plain_smc(
+    key: PRNGKeyArray, problem: Problem, main: Evaluation, stages: Stages
+) -> tuple[Evaluation, ...]:
+    """Plain SMC with the same temperatures, and with as many as take the same time."""
+    settings = problem.settings
+
+    def smc(count: int, label: str, stage: str) -> Evaluation:
+        stages.say(f"{label}: {count} transitions")
+        return evaluate(
+            jr.fold_in(key, count),
+            problem.sampler(num_transitions=count),
+            label=label,
+            num_repeats=settings.num_repeats,
+            **stages.options(stage),
+        )
+
+    same_ladder = smc(settings.num_transitions, "SMC, same ladder", "smc-same-ladder")
+    if main.flows is None:
+        return (same_ladder,)
+    count = settings.smc_transitions
+    if count > 0:
+        return same_ladder, smc(count, "SMC, given ladder", "smc-given-ladder")
+    ratio = main.seconds / same_ladder.seconds
+    count = stages.remember("smc-transitions", round(settings.num_transitions * ratio))
+    if count <= settings.num_transitions:  # flows cost nothing to speak of
+        return (same_ladder,)
+    return same_ladder, smc(count, "SMC, same time", "smc-same-time")
