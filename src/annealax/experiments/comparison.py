@@ -32,9 +32,8 @@ from annealax._errors import InvalidInputError
 from annealax._estimates import log_mean
 from annealax._mcmc import MarkovChains, mcmc
 from annealax._work.budget import Budget
-from annealax._work.checkpoint import Checkpoint
+from annealax._work.checkpoint import Checkpoint, once
 from annealax._work.fingerprint import fingerprint
-from annealax._work.serialise import Saved
 from annealax._work.snapshots import Callback, Snapshot, call_all
 from annealax.experiments.evaluation import PassSnapshot, compile_pass, pass_numbers
 from annealax.experiments.experiment import Experiment, Problem
@@ -168,15 +167,12 @@ def compare(
         checkpoint: Where plans and finished repeats are kept; the same call goes on
             with the first repeat that is missing.
     """
-    kept = KeptAttempts(
-        checkpoint,
-        {
-            "work": "compare",
-            "settings": fingerprint(problem.settings.values()),
-            "budget": list(dataclasses.astuple(budget)),
-            "seed": seed,
-        },
-    )
+    identity = {
+        "work": "compare",
+        "settings": fingerprint(problem.settings.values()),
+        "budget": list(dataclasses.astuple(budget)),
+        "seed": seed,
+    }
     keys = jr.split(jr.fold_in(jr.key(seed), 1), num_repeats)
     rows = []
     for name in methods:
@@ -186,18 +182,17 @@ def compare(
             say(f"{contender.label}: measuring its speed")
             return contender.plan(jr.fold_in(jr.key(seed), 2))
 
-        plan = kept.plan(name, measure)
+        # What takes the clock is measured once.
+        plan = once(checkpoint, f"plan-{name}", measure, identity=identity)
         what = contender.what(*plan)
         say(f"{contender.label}: {what}")
         attempts = []
         for index, key in enumerate(keys):
             stage = f"{name}-{index + 1}"
-            attempt = kept.attempt(
-                stage,
-                functools.partial(
-                    contender.attempt, key, plan, _below(callbacks, stage)
-                ),
+            make = functools.partial(
+                contender.attempt, key, plan, _below(callbacks, stage)
             )
+            attempt = once(checkpoint, stage, make, identity=identity)
             value = attempt.log_normalizer
             result = "" if value is None else f"log Z {value:.4f}, "
             place = f"{index + 1}/{num_repeats}"
@@ -445,57 +440,6 @@ def run_chains(
         memory=chains.memory,
         curve=np.zeros((0, 3)),
     )
-
-
-class KeptAttempts:
-    """Plans and finished attempts on disk, for a comparison that was cut short.
-
-    Args:
-        store: Where they are kept; None to keep nothing.
-        identity: What the comparison is: pieces of another one are an error.
-    """
-
-    def __init__(self, store: Checkpoint | None, identity: Mapping[str, Any]):
-        self._store = store
-        self._identity = identity
-
-    def plan(
-        self, name: str, compute: Callable[[], tuple[int, ...]]
-    ) -> tuple[int, ...]:
-        """How long the parts of a method are: measured once, for it takes the clock."""
-
-        def numbers(saved: Saved) -> tuple[int, ...]:
-            return tuple(saved.meta["plan"])
-
-        def save(store: Checkpoint, plan: tuple[int, ...]) -> None:
-            store.save((), identity=self._identity, meta={"plan": list(plan)})
-
-        return self._once(f"plan-{name}", compute, numbers, save)
-
-    def attempt(self, name: str, compute: Callable[[], Attempt]) -> Attempt:
-        """A repeat of a method."""
-
-        def whole(saved: Saved) -> Attempt:
-            like = np.zeros((saved.meta["length"], 3))
-            return Attempt(**saved.meta["numbers"], curve=saved.restore(like))
-
-        def save(store: Checkpoint, attempt: Attempt) -> None:
-            numbers = dataclasses.asdict(attempt)
-            curve = numbers.pop("curve")
-            meta = {"numbers": numbers, "length": len(curve)}
-            store.save(curve, identity=self._identity, meta=meta)
-
-        return self._once(name, compute, whole, save)
-
-    def _once(self, name, compute, load, save):
-        if self._store is None:
-            return compute()
-        store = self._store.child(name)
-        if (saved := store.latest(self._identity)) is not None:
-            return load(saved)
-        found = compute()
-        save(store, found)
-        return found
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from annealax._checks import seed_number
 from annealax._doubts import Doubt
 from annealax._result import Result
 from annealax._sampler import Sampler, lower_pass, pass_arguments
-from annealax._work.checkpoint import Checkpoint
+from annealax._work.checkpoint import Checkpoint, once
 from annealax._work.fingerprint import fingerprint
 from annealax._work.memory import peak_memory
 from annealax._work.progress import Lines
@@ -349,18 +349,6 @@ class Stages:
             "checkpoint": store,
         }
 
-    def remember(self, name: str, number: int) -> int:
-        """A number that depends on the clock: the one of the first time."""
-        if self.checkpoint is None:
-            return number
-        kept = self.checkpoint.once(
-            name,
-            lambda: np.asarray(number),
-            identity={"work": name},
-            like=np.asarray(0),
-        )
-        return int(kept)
-
 
 def run_experiment(
     settings: Experiment | Problem,
@@ -436,7 +424,12 @@ def _plain_smc(
     if count > 0:
         return same_ladder, smc(count, "SMC, given ladder", "smc-given-ladder")
     ratio = main.seconds / same_ladder.seconds
-    count = stages.remember("smc-transitions", round(settings.num_transitions * ratio))
+    count = once(  # it depends on the clock, so the first one counts
+        stages.checkpoint,
+        "smc-transitions",
+        lambda: round(settings.num_transitions * ratio),
+        identity={"work": "smc-transitions"},
+    )
     if count <= settings.num_transitions:  # flows cost nothing to speak of
         return (same_ladder,)
     return same_ladder, smc(count, "SMC, same time", "smc-same-time")
