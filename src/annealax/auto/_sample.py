@@ -29,7 +29,7 @@ from annealax._result import Result
 from annealax._sampler import Sampler
 from annealax._work.budget import Budget
 from annealax._work.checkpoint import Checkpoint, as_checkpoint
-from annealax._work.snapshots import Callback, as_callbacks, call_all
+from annealax._work.drive import Callback, as_callbacks, call_all
 from annealax.auto._answer import ReplicateSnapshot, Sample, Stage
 from annealax.auto._choice import Choice
 from annealax.auto._explore import Ascents

@@ -5,8 +5,8 @@ from typing import Any
 import jax
 
 from annealax import _arviz
-from annealax._chain import Chain
 from annealax._errors import InvalidInputError
+from annealax._pimh import Chain
 from annealax.experiments._folder import RunFolder
 from annealax.experiments.run import Outcome
 from annealax.targets._posterior import AbstractPosterior

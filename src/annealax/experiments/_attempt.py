@@ -13,8 +13,8 @@ from jaxtyping import PRNGKeyArray
 from annealax._mcmc import MarkovChains, mcmc
 from annealax._work.budget import Budget
 from annealax._work.checkpoint import Checkpoint
+from annealax._work.drive import Callback, call_all
 from annealax._work.serialise import Saved
-from annealax._work.snapshots import Callback, call_all
 from annealax.experiments._settings import Settings
 from annealax.experiments.evaluate import PassSnapshot, compile_pass, pass_numbers
 from annealax.experiments.run import Method

@@ -278,7 +278,7 @@ def outcome_table(outcome: Outcome) -> dict[str, Any]:
         "training_num_skipped": None
         if fit is None
         else int(fit.history.num_skipped.sum()),
-        "training_warnings": [] if fit is None else list(fit.warnings),
+        "training_warnings": [] if fit is None else fit.warnings(),
         "rows": [
             {
                 "label": row.label,

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from annealax._errors import AnnealaxError
 from annealax._work.checkpoint import CheckpointWarning
+from annealax._work.drive import Callback, Progress
 from annealax._work.signals import Interrupted, Signals, deferred_signals
-from annealax._work.snapshots import Callback, Progress
 from annealax.loggers._tables import json_value
 
 _PLAIN_WIDTH = 110

@@ -10,11 +10,10 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from annealax import observables
-from annealax._chain import Chain
-from annealax._pimh import pimh
+from annealax._pimh import Chain, pimh
 from annealax._sampler import Sampler
 from annealax._work.checkpoint import Checkpoint
-from annealax._work.snapshots import Callback
+from annealax._work.drive import Callback
 from annealax.experiments import lattice_pictures
 from annealax.experiments._folder import RunFolder
 from annealax.experiments._style import BLUE, ORANGE, new_table

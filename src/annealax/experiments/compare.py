@@ -26,8 +26,8 @@ from jaxtyping import PRNGKeyArray
 from annealax._errors import InvalidInputError
 from annealax._work.budget import Budget
 from annealax._work.checkpoint import Checkpoint
+from annealax._work.drive import Callback
 from annealax._work.fingerprint import fingerprint
-from annealax._work.snapshots import Callback, Snapshot
 from annealax.experiments._attempt import (
     NUM_CHAINS,
     Attempt,
@@ -42,6 +42,7 @@ from annealax.experiments._names import unknown_name
 from annealax.experiments._settings import Settings
 from annealax.experiments.evaluate import compile_pass
 from annealax.experiments.run import METHODS, Method
+from annealax.trainers.fit import Snapshot
 
 TRAINING_SHARE = 0.75
 WARMUP_SHARE = 1 / 3

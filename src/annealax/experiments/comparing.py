@@ -10,8 +10,8 @@ from rich.console import Console
 from annealax._errors import InvalidInputError
 from annealax._work.budget import Budget
 from annealax._work.checkpoint import Checkpoint
+from annealax._work.drive import Callback, Progress
 from annealax._work.serialise import FileError
-from annealax._work.snapshots import Callback, Progress
 from annealax.experiments import compare_report, page_command, pictures
 from annealax.experiments._folder import (
     CHECKPOINTS,

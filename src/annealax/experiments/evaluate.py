@@ -13,13 +13,13 @@ from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
 from annealax._result import Result
-from annealax._sampler import Sampler, lower_pass, pass_arguments
+from annealax._sampler import Sampler, jitted_pass, pass_arguments
 from annealax._work.checkpoint import Checkpoint
+from annealax._work.drive import Callback, as_callbacks, call_all
 from annealax._work.fingerprint import fingerprint
-from annealax._work.memory import peak_memory
+from annealax._work.program import compile_ahead
 from annealax._work.progress import Lines
 from annealax._work.signals import deferred_signals
-from annealax._work.snapshots import Callback, as_callbacks, call_all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,16 +103,15 @@ def compile_pass(
     sampler: Sampler, flows: AbstractBijection | None = None
 ) -> CompiledPass:
     """Compile `sampler.run`."""
-    began = time.perf_counter()
-    compiled = lower_pass(sampler, jr.key(0), flows).compile()
-    seconds = time.perf_counter() - began
+    program = compile_ahead(jitted_pass, *pass_arguments(sampler, jr.key(0), flows))
 
     def run(key: PRNGKeyArray) -> Result:
-        result = jax.block_until_ready(compiled(*pass_arguments(sampler, key, flows)))
+        arguments = pass_arguments(sampler, key, flows)
+        result = jax.block_until_ready(program.run(*arguments))
         result.check(sampler.path)
         return result
 
-    return CompiledPass(run, seconds, peak_memory(compiled))
+    return CompiledPass(run, program.compile_seconds, program.memory)
 
 
 class PassSnapshot(NamedTuple):

@@ -14,7 +14,7 @@ from annealax._errors import InvalidInputError
 from annealax._resampling import NoResampling
 from annealax._sampler import Sampler
 from annealax._work.checkpoint import Checkpoint
-from annealax._work.snapshots import Callback
+from annealax._work.drive import Callback
 from annealax.experiments._names import unknown_name
 from annealax.experiments._settings import Settings
 from annealax.experiments.evaluate import Evaluation, evaluate

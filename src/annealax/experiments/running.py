@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from annealax._work.checkpoint import Checkpoint
+from annealax._work.drive import Callback
 from annealax._work.serialise import FileError
-from annealax._work.snapshots import Callback
 from annealax.experiments import chains, page_command, pictures, report
 from annealax.experiments._arviz_file import write_arviz, write_chain_arviz
 from annealax.experiments._environment import environment

@@ -22,8 +22,8 @@ from rich.console import Console
 
 from annealax import vae
 from annealax._work.checkpoint import Checkpoint
+from annealax._work.drive import Callback
 from annealax._work.serialise import FileError
-from annealax._work.snapshots import Callback
 from annealax.experiments import page_command, pictures
 from annealax.experiments._folder import (
     CHECKPOINTS,
