@@ -65,7 +65,7 @@ class UnknownNameError(ValueError):
     """A description names something that must not, or cannot, be taken."""
 
 
-def describe(tree: Any, number_of: Callable[[Any], int]) -> Any:
+def describe(tree: Any, number_of: Callable[[Any], int]) -> Any:  # noqa: PLR0911
     """What a tree is made of, for JSON.
 
     Args:
@@ -99,7 +99,9 @@ def describe(tree: Any, number_of: Callable[[Any], int]) -> Any:
     return {"is": "opaque", "what": what}
 
 
-def build(description: Any, array: Callable[[int], np.ndarray]) -> Any:
+def build(  # noqa: PLR0911
+    description: Any, array: Callable[[int], np.ndarray]
+) -> Any:
     """The tree that was described.
 
     Args:
@@ -177,12 +179,12 @@ def _field_names(kind: Any) -> list[str]:
 
 def _make(name: str, values: Mapping[str, Any]) -> Any:
     """An object of a class, from its fields."""
-    kind = _find(name, as_class=True)
+    kind: Any = _find(name, as_class=True)
     if not _is_record(kind) or not set(values) <= set(_field_names(kind)):
         raise ValueError(f"{name} does not have the fields {sorted(values)}")
     if not dataclasses.is_dataclass(kind):
         return kind._make(values[field] for field in kind._fields)
-    made = object.__new__(kind)
+    made = object.__new__(kind)  # type: ignore[arg-type]
     for field, value in values.items():  # frozen dataclasses included
         object.__setattr__(made, field, value)
     return made

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from annealax._work.snapshots import Callback, Progress
+from annealax._work.drive import Callback, Progress
 from annealax.cli.folder import Done, Workplace
 from annealax.cli.output import json_number
 from annealax.experiments.comparison import Comparison, compare, reuse_compiled_programs

@@ -31,9 +31,9 @@ import numpy as np
 
 from annealax._errors import AnnealaxError, InvalidInputError
 from annealax._work.checkpoint import Checkpoint, CheckpointWarning
+from annealax._work.drive import Callback
 from annealax._work.serialise import FileError, replacing
 from annealax._work.signals import Interrupted, Signals, deferred_signals
-from annealax._work.snapshots import Callback
 from annealax.cli.output import Output
 from annealax.experiments.jobs import SETTINGS
 from annealax.loggers import JSONLines

@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from annealax._work.snapshots import Callback, Progress
+from annealax._work.drive import Callback, Progress
 
 _PLAIN_WIDTH = 110
 """Columns where the output is no terminal: wide enough for every table."""

@@ -117,7 +117,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     return {
         "log_normalizer_true": outcome.truth,
         **training,
-        "training_warnings": [] if fit is None else json_doubts(fit.warnings),
+        "training_warnings": [] if fit is None else json_doubts(fit.warnings()),
         "rows": [
             {
                 "label": row.label,

@@ -33,12 +33,12 @@ from annealax._estimates import log_mean
 from annealax._mcmc import MarkovChains, mcmc
 from annealax._work.budget import Budget
 from annealax._work.checkpoint import Checkpoint, once
+from annealax._work.drive import Callback, call_all
 from annealax._work.fingerprint import fingerprint
-from annealax._work.snapshots import Callback, Snapshot, call_all
 from annealax.experiments.evaluation import PassSnapshot, compile_pass, pass_numbers
 from annealax.experiments.experiment import Experiment, Problem
 from annealax.experiments.methods import Method, find_method
-from annealax.trainers.fit import Fit, fit
+from annealax.trainers.fit import Fit, Snapshot, fit
 
 TRAINING_SHARE = 0.75
 WARMUP_SHARE = 1 / 3

@@ -5,11 +5,11 @@ run`: train, deploy, and compare with plain SMC at the same cost.
 """
 
 import dataclasses
+import functools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
@@ -19,13 +19,11 @@ from jaxtyping import PRNGKeyArray
 from annealax._checks import seed_number
 from annealax._doubts import Doubt
 from annealax._result import Result
-from annealax._sampler import Sampler, lower_pass, pass_arguments
+from annealax._sampler import Sampler, jitted_pass, pass_arguments
 from annealax._work.checkpoint import Checkpoint, once
+from annealax._work.drive import Callback, Work, as_callbacks, drive
 from annealax._work.fingerprint import fingerprint
-from annealax._work.memory import peak_memory
-from annealax._work.progress import Lines
-from annealax._work.signals import deferred_signals
-from annealax._work.snapshots import Callback, as_callbacks, call_all
+from annealax._work.program import compile_ahead
 from annealax.experiments.experiment import Experiment, Problem
 from annealax.experiments.methods import find_method
 from annealax.trainers.fit import Fit, fit
@@ -115,16 +113,15 @@ def compile_pass(
     sampler: Sampler, flows: AbstractBijection | None = None
 ) -> CompiledPass:
     """Compile `sampler.run`."""
-    began = time.perf_counter()
-    compiled = lower_pass(sampler, jr.key(0), flows).compile()
-    seconds = time.perf_counter() - began
+    program = compile_ahead(jitted_pass, *pass_arguments(sampler, jr.key(0), flows))
 
     def run(key: PRNGKeyArray) -> Result:
-        result = jax.block_until_ready(compiled(*pass_arguments(sampler, key, flows)))
+        arguments = pass_arguments(sampler, key, flows)
+        result = jax.block_until_ready(program.run(*arguments))
         result.check(sampler.path)
         return result
 
-    return CompiledPass(run, seconds, peak_memory(compiled))
+    return CompiledPass(run, program.compile_seconds, program.memory)
 
 
 class PassSnapshot(NamedTuple):
@@ -171,20 +168,48 @@ def evaluate(
         callback: One or several functions of a `PassSnapshot`, called after each pass.
         checkpoint: Where finished passes are saved; the same call goes on from there.
     """
-    callbacks = as_callbacks(callback)
-    passes = _Passes(key, sampler, flows, num_repeats)
-    if checkpoint is not None:
-        passes.load(checkpoint)
-    done = len(passes.rows)
-    with Lines(f"{label}, passes", num_repeats, enabled=progress, start=done) as line:
-        callbacks.append(lambda each: line.update(each.step, _describe(each.row)))
-        if checkpoint is None:
-            for snapshot in passes.make():
-                call_all(callbacks, snapshot)
-        else:
-            passes.make_and_keep(label, callbacks, checkpoint)
-    log_normalizers, stderrs, ess, lowest_ess = passes.rows.T
+
+    def run(index: int) -> Result:
+        return jax.block_until_ready(sampler.run(jr.fold_in(key, index), flows))
+
+    @functools.cache
+    def first() -> Result:
+        return run(0)  # it compiles, so it is not timed
+
+    def advance(work: _Passes) -> tuple[_Passes, PassSnapshot]:
+        kept, began = first(), time.perf_counter()
+        result = run(work.done)
+        times = np.append(work.times, time.perf_counter() - began)
+        row = pass_numbers(result, sampler.num_particles)
+        work = dataclasses.replace(
+            work,
+            done=work.done + 1,
+            seconds=float(times.sum()),
+            first=kept,
+            rows=np.append(work.rows, [row], axis=0),
+            times=times,
+        )
+        return work, PassSnapshot(work.done, num_repeats, row, work.seconds)
+
+    passes = drive(
+        advance,
+        _Passes(total=num_repeats),
+        label=f"{label}, passes",
+        describe=lambda snapshot: _describe(snapshot.row),
+        unit="passes",
+        callbacks=as_callbacks(callback),
+        may_stop=False,
+        progress=progress,
+        store=checkpoint,
+        identity=lambda: {
+            "work": "evaluate",
+            "num_repeats": num_repeats,
+            "key": fingerprint(key),
+            "sampler": fingerprint((sampler, flows)),
+        },
+    )
     assert passes.first is not None
+    log_normalizers, stderrs, ess, lowest_ess = passes.rows.T
     return Evaluation(
         label=label,
         sampler=sampler,
@@ -194,81 +219,23 @@ def evaluate(
         stderrs=stderrs,
         ess=ess,
         lowest_ess=lowest_ess,
-        seconds=float(passes.seconds.min()),
+        seconds=float(passes.times.min()),
     )
 
 
-class _Passes:
-    """Passes under way: all that a checkpoint holds."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Passes(Work):
+    """Passes under way.
 
-    def __init__(
-        self,
-        key: PRNGKeyArray,
-        sampler: Sampler,
-        flows: AbstractBijection | None,
-        num_repeats: int,
-    ):
-        self.key, self.sampler, self.flows = key, sampler, flows
-        self.num_repeats = num_repeats
-        self.first: Result | None = None
-        self.rows, self.seconds = np.zeros((0, 4)), np.zeros(0)
+    Attributes:
+        first: The first one, in full.
+        rows: The numbers of each.
+        times: Seconds of each.
+    """
 
-    def make(self) -> Iterator[PassSnapshot]:
-        """Make the passes that are left."""
-        if len(self.rows) < self.num_repeats:
-            self.first = self._run(0)  # compiles; not timed
-        while len(self.rows) < self.num_repeats:
-            began = time.perf_counter()
-            result = self._run(len(self.rows))
-            self.seconds = np.append(self.seconds, time.perf_counter() - began)
-            row = pass_numbers(result, self.sampler.num_particles)
-            self.rows = np.append(self.rows, [row], axis=0)
-            yield PassSnapshot(
-                len(self.rows), self.num_repeats, row, float(self.seconds.sum())
-            )
-
-    def make_and_keep(
-        self, label: str, callbacks: list[Callback], store: Checkpoint
-    ) -> None:
-        """Make the passes that are left, and save them as they come."""
-        with deferred_signals() as signals:
-            for snapshot in self.make():
-                call_all(callbacks, snapshot)
-                is_last = snapshot.step == self.num_repeats
-                if is_last or signals.pending or store.due(snapshot.step):
-                    self.save(store)
-                signals.stop_if_asked(f"{label} stopped after {snapshot.step} passes")
-
-    def _run(self, index: int) -> Result:
-        key = jr.fold_in(self.key, index)
-        return jax.block_until_ready(self.sampler.run(key, self.flows))
-
-    def save(self, store: Checkpoint) -> None:
-        """Save finished passes."""
-        count = len(self.rows)
-        store.save(
-            (self.first, self.rows, self.seconds),
-            identity=self._identity(),
-            meta={"done": count},
-            step=count,
-        )
-
-    def load(self, store: Checkpoint) -> None:
-        """Take over finished passes, if there are any."""
-        if (saved := store.latest(self._identity())) is None:
-            return
-        count = saved.meta["done"]
-        shapes = eqx.filter_eval_shape(self.sampler.run, self.key, self.flows)
-        like = (shapes, np.zeros((count, 4)), np.zeros(count))
-        self.first, self.rows, self.seconds = saved.restore(like)
-
-    def _identity(self) -> dict[str, Any]:
-        return {
-            "work": "evaluate",
-            "num_repeats": self.num_repeats,
-            "key": fingerprint(self.key),
-            "sampler": fingerprint((self.sampler, self.flows)),
-        }
+    first: Result | None = None
+    rows: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 4)))
+    times: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
 
 
 def _describe(row: np.ndarray) -> str:

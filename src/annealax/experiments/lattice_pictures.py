@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from annealax import observables
-from annealax._chain import Chain
+from annealax._pimh import Chain
 from annealax.experiments._style import BLUE, INK, ORANGE, beta_title, spaced
 from annealax.experiments.evaluation import Outcome
 from annealax.experiments.populations import populations

@@ -132,5 +132,5 @@ def warnings(outcome: Outcome) -> Iterator[str]:
         for message in row.warnings():
             yield f"{row.label} ({row.num_transitions} steps): {message}."
     if outcome.fit is not None:
-        for message in outcome.fit.warnings:
+        for message in outcome.fit.warnings():
             yield f"{message}."

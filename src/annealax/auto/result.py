@@ -1,0 +1,381 @@
+"""What `annealax.sample` returns."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.bijections import AbstractBijection
+from jaxtyping import Array, Float, PRNGKeyArray
+from scipy import special
+
+from annealax._arviz import to_arviz
+from annealax._doubts import Doubt
+from annealax._errors import InvalidInputError
+from annealax._estimates import log_mean, logsumexp, pareto_shape, pooled_stderr
+from annealax._result import Result, StepInfo
+from annealax._sampler import Sampler
+from annealax.auto.density import FreeDensity
+from annealax.auto.modes import ModeTable
+from annealax.auto.parameters import Space
+from annealax.auto.starts.base import Start
+from annealax.auto.tuning import Plan
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What a stage of the work cost.
+
+    Attributes:
+        name: Which one.
+        evaluations: Density evaluations, most of them with gradient.
+        seconds: Wall-clock time, compilation included.
+    """
+
+    name: str
+    evaluations: int
+    seconds: float
+
+
+class ReplicateSnapshot(NamedTuple):
+    """What a callback of `sample` sees after each replicate.
+
+    Attributes:
+        step: Replicates made so far.
+        num_steps: Replicates that there will be.
+        result: This replicate.
+        seconds: Time of all replicates so far.
+    """
+
+    step: int
+    num_steps: int
+    result: Result
+    seconds: float
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Log Z of the replicate, its error bar, ESS and mean acceptance."""
+        result = self.result
+        numbers = {
+            "log_normalizer": result.log_normalizer,
+            "log_normalizer_stderr": result.log_normalizer_stderr,
+            "ess": result.ess,
+            "acceptance_rate": np.mean(result.steps.acceptance_rate),
+        }
+        return {name: np.asarray(value)[None] for name, value in numbers.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """Weighted draws of a density and its normalising constant.
+
+    The draws of all replicates are pooled, each replicate with its own estimate of Z
+    as weight: so expectations are those of one large run.
+
+    Attributes:
+        vectors: Unconstrained draws of all replicates.
+        log_weights: Their normalised log weights.
+        roots: Which initial draw of its replicate each descends from.
+        replicate_log_normalizers: log Z of each replicate.
+        replicate_stderrs: Standard error of each from that replicate alone.
+        steps: Diagnostics: arrays of replicates by transitions.
+        plan: The sampler that made the replicates: start, temperatures, step sizes.
+        flows: The flows that helped it, if any.
+        density: The density, as a function of an unconstrained vector.
+        pareto_k: Shape of the tail of what initial draws contribute to Z; above 0.7
+            neither Z nor its error bar can be trusted.
+        modes: Peaks among the draws.
+        choices: What was decided, in words.
+        stages: What each stage cost.
+        messages: Reasons for doubt, in words.
+    """
+
+    vectors: Float[Array, "draws size"]
+    log_weights: Float[Array, " draws"]
+    roots: np.ndarray
+    replicate_log_normalizers: np.ndarray
+    replicate_stderrs: np.ndarray
+    steps: StepInfo
+    plan: Plan
+    flows: AbstractBijection | None
+    density: FreeDensity
+    pareto_k: float
+    modes: ModeTable
+    choices: Mapping[str, str]
+    stages: tuple[Stage, ...]
+    messages: tuple[Doubt, ...] = ()
+
+    @property
+    def space(self) -> Space:
+        """Names, shapes and supports of the parameters."""
+        return self.density.space
+
+    @property
+    def sampler(self) -> Sampler:
+        """The frozen sampler; it works in the coordinates of its start."""
+        return self.plan.sampler(self.density)
+
+    @property
+    def betas(self) -> np.ndarray:
+        """Temperatures."""
+        return self.plan.betas
+
+    @property
+    def step_sizes(self) -> np.ndarray:
+        """Step sizes of HMC at the end of each transition."""
+        return self.plan.step_sizes
+
+    @property
+    def num_leapfrog(self) -> int:
+        """Leapfrog steps of a trajectory."""
+        return self.plan.num_leapfrog
+
+    @property
+    def num_replicates(self) -> int:
+        """Independent runs of the frozen sampler."""
+        return len(self.replicate_log_normalizers)
+
+    @property
+    def num_particles(self) -> int:
+        """Particles of each."""
+        return len(self.log_weights) // self.num_replicates
+
+    @property
+    def x(self) -> Any:
+        """The draws in the user's space: an array, or a dict of arrays."""
+        return self.space.values(self.vectors)
+
+    @property
+    def weights(self) -> Float[Array, " draws"]:
+        """Normalised weights of the draws."""
+        return jnp.exp(self.log_weights)
+
+    @property
+    def log_normalizer(self) -> float:
+        """Log Z: the logarithm of the mean of the replicates' Z, which is unbiased."""
+        return log_mean(self.replicate_log_normalizers)
+
+    @property
+    def log_normalizer_stderr(self) -> float:
+        """Standard error of log Z.
+
+        The larger of two, between and within replicates, widened where the tail of the
+        weights is heavy (`pareto_k` above 0.35), and never below what the precision of
+        the numbers allows.
+        """
+        return pooled_stderr(
+            self.replicate_log_normalizers, self.replicate_stderrs, self.pareto_k
+        )
+
+    def log_normalizer_interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Interval that holds log Z with the probability `level`.
+
+        By Student's t distribution: the error bar is itself known from the replicates
+        alone, so with few of them the interval is wider than 1.96 error bars.
+        """
+        if not 0 < level < 1:
+            raise InvalidInputError(f"level must be between 0 and 1, got {level}")
+        freedom = max(self.num_replicates - 1, 1)
+        quantile = float(special.stdtrit(freedom, 0.5 + 0.5 * level))
+        reach = quantile * self.log_normalizer_stderr
+        return self.log_normalizer - reach, self.log_normalizer + reach
+
+    @property
+    def ess(self) -> float:
+        """Effective sample size of the weights."""
+        return float(np.exp(-logsumexp(2 * np.asarray(self.log_weights, np.float64))))
+
+    @property
+    def num_evaluations(self) -> int:
+        """Density evaluations of the whole call."""
+        return sum(stage.evaluations for stage in self.stages)
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock time of the whole call."""
+        return sum(stage.seconds for stage in self.stages)
+
+    def expectation(self, function: Callable[[Any], Array]) -> Any:
+        """Weighted average of a function of one point in the user's space."""
+        return self._pool(self._values(function)).mean
+
+    def expectation_stderr(self, function: Callable[[Any], Array]) -> Any:
+        """Its standard error, from the differences between replicates."""
+        return self._pool(self._values(function)).stderr
+
+    def _values(self, function: Callable[[Any], Array]) -> Any:
+        return jax.vmap(lambda vector: function(self.space.constrain(vector)[0]))(
+            self.vectors
+        )
+
+    def _pool(self, values: Any) -> "_Pooled":
+        """Mean and standard error of values per draw (an array or a dict of them)."""
+        count = self.num_replicates
+        shares = np.asarray(self.weights, np.float64).reshape(count, -1)
+
+        def mean(leaf: Array) -> np.ndarray:
+            flat = np.asarray(leaf, np.float64).reshape(*shares.shape, -1)
+            total = np.einsum("rn,rnk->k", shares, np.where(shares[..., None], flat, 0))
+            return total.reshape(leaf.shape[1:])
+
+        def stderr(leaf: Array) -> np.ndarray:
+            flat = np.asarray(leaf, np.float64).reshape(*shares.shape, -1)
+            centre = mean(leaf).reshape(-1)
+            part = np.einsum(
+                "rn,rnk->rk", shares, np.where(shares[..., None], flat - centre, 0)
+            )
+            variance = np.sum(part**2, axis=0) * count / max(count - 1, 1)
+            return np.sqrt(variance).reshape(leaf.shape[1:])
+
+        return _Pooled(jax.tree.map(mean, values), jax.tree.map(stderr, values))
+
+    def mean(self) -> Any:
+        """Mean of the parameters, in the user's space."""
+        return self._pool(self.x).mean
+
+    def mean_stderr(self) -> Any:
+        """Its standard error, from the differences between replicates."""
+        return self._pool(self.x).stderr
+
+    def std(self) -> Any:
+        """Standard deviation of the parameters, in the user's space."""
+        values = self.x
+        centre = self._pool(values).mean
+        square = jax.tree.map(lambda leaf, c: (leaf - c) ** 2, values, centre)
+        return jax.tree.map(np.sqrt, self._pool(square).mean)
+
+    def draws(self, key: PRNGKeyArray, num_draws: int) -> Any:
+        """Unweighted draws in the user's space, chosen independently by weight."""
+        count = len(self.log_weights)
+        index = jr.choice(key, count, (num_draws,), p=self.weights)
+        return self.space.values(self.vectors[index])
+
+    def to_arviz(self, num_draws: int | None = None, *, seed: int = 0) -> Any:
+        """The answer for ArviZ: resampled draws, no more than the weights are worth.
+
+        Args:
+            num_draws: How many; None for as many as the effective sample size.
+            seed: Seed of the resampling.
+        """
+        count, each = self.num_replicates, self.num_particles
+        return to_arviz(
+            self.x,
+            self.log_weights,
+            log_normalizer=self.log_normalizer,
+            log_normalizer_stderr=self.log_normalizer_stderr,
+            num_draws=num_draws,
+            roots=np.asarray(self.roots) + np.repeat(np.arange(count) * each, each),
+            seed=seed,
+        )
+
+    def warnings(self) -> list[Doubt]:
+        """Reasons, in words, to doubt the answer; empty if there are none.
+
+        Each has a `code`, so that a script can refuse an answer.
+        """
+        return list(self.messages)
+
+    def propose(self, key: PRNGKeyArray) -> "Replicate":
+        """One more run of the frozen sampler, in the user's space: for `pimh`."""
+        return Replicate(self.sampler.run(key, self.flows), self.plan.start, self.space)
+
+    def summary(self) -> str:
+        """All that matters on one screen."""
+        from annealax.auto.show import summarise  # noqa: PLC0415
+
+        return summarise(self)
+
+    def __str__(self) -> str:
+        """The summary."""
+        return self.summary()
+
+    def plot(self) -> "Figure":
+        """Pictures of the answer, as a matplotlib figure."""
+        from annealax.auto._plot import draw  # noqa: PLC0415
+
+        return draw(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pooled:
+    mean: Any
+    stderr: Any
+
+
+class Replicate(eqx.Module):
+    """One run of a frozen sampler, in the user's space.
+
+    Attributes:
+        result: The run, in the coordinates of its start.
+        start: The start.
+        space: Names, shapes and supports of the parameters.
+    """
+
+    result: Result
+    start: Start
+    space: Space
+
+    @property
+    def log_normalizer(self) -> Array:
+        """Estimate of log Z; its exponential is unbiased."""
+        return self.result.log_normalizer
+
+    def expectation(self, function: Callable[[Any], Array]) -> Any:
+        """Weighted average of a function of one point in the user's space."""
+        return self.result.expectation(lambda z: function(self._place(z)))
+
+    def draws(self, key: PRNGKeyArray, num_draws: int) -> Any:
+        """Unweighted draws in the user's space, chosen independently by weight."""
+        return jax.vmap(self._place)(self.result.draws(key, num_draws))
+
+    def _place(self, z: Array) -> Any:
+        return self.space.constrain(self.start.bijection.transform(z))[0]
+
+
+def pool_replicates(results: list[Result], plan: Plan) -> dict[str, Any]:
+    """What a `Sample` says of replicates: all draws, weighted by each one's Z."""
+    log_normalizers = np.asarray([r.log_normalizer for r in results], np.float64)
+    log_weights = np.concatenate(
+        [
+            np.asarray(r.log_weights, np.float64) + value
+            for r, value in zip(results, log_normalizers, strict=True)
+        ]
+    )
+    positions = plan.start.bijection.positions
+    vectors = np.concatenate([positions(np.asarray(r.x)) for r in results])
+    steps = jax.tree.map(lambda *each: np.stack(each), *[r.steps for r in results])
+    dtype = jnp.result_type(float)
+    return {
+        "vectors": jnp.asarray(vectors, dtype),
+        "log_weights": jnp.asarray(log_weights - logsumexp(log_weights), dtype),
+        "roots": np.concatenate([np.asarray(r.particles.roots) for r in results]),
+        "replicate_log_normalizers": log_normalizers,
+        "replicate_stderrs": np.asarray(
+            [r.log_normalizer_stderr for r in results], np.float64
+        ),
+        "steps": StepInfo(*steps),
+        "pareto_k": pareto_shape(_root_contributions(results, log_normalizers)),
+    }
+
+
+def _root_contributions(
+    results: list[Result], log_normalizers: np.ndarray
+) -> np.ndarray:
+    """What each initial draw contributes to Z, through all its descendants."""
+    scale = np.exp(log_normalizers - log_normalizers.max())
+    parts = []
+    for result, factor in zip(results, scale, strict=True):
+        count = result.particles.num_particles
+        by_root = np.bincount(
+            np.asarray(result.particles.roots),
+            np.asarray(result.weights, np.float64),
+            count,
+        )
+        parts.append(factor * by_root)
+    return np.concatenate(parts)

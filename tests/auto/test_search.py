@@ -1,0 +1,79 @@
+"""Which of two starts is better, and when that is doubtful."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from annealax.auto.adaptive_smc import AdaptivePass
+from annealax.auto.search import gain_of, is_better, is_doubtful
+from annealax.auto.starts.base import Tried
+from annealax.auto.starts.gaussian import Linear, normal_start
+
+
+def _pass(log_normalizer, stderr, num_transitions):
+    count = num_transitions
+    return AdaptivePass(
+        betas=np.linspace(0, 1, count + 1),
+        step_sizes=np.ones(count),
+        scales=np.ones((count, 2)),
+        acceptance=np.ones(count),
+        work_variance=np.ones(count),
+        log_normalizer=log_normalizer,
+        stderr=stderr,
+        z=np.zeros((4, 2)),
+        weights=np.full(4, 0.25),
+    )
+
+
+def _start(log_normalizer, stderr, num_transitions=10):
+    start = normal_start(Linear.identity(2))
+    found = _pass(log_normalizer, stderr, num_transitions)
+    return Tried("a start", start, (found,))
+
+
+def test_more_mass_wins_and_otherwise_less_work():
+    old = _start(-10.0, 0.03)
+    assert is_better(old, _start(-9.5, 0.1))
+    assert not is_better(old, _start(-10.5, 0.001))
+    assert is_better(old, _start(-10.0, 0.02))
+    assert not is_better(old, _start(-10.0, 0.04))
+    np.testing.assert_allclose(gain_of(old, _start(-10.0, 0.03, 5)), 2)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_near_thing_is_doubtful_if_work_says_otherwise(sign):
+    """Tolerance: 0.1 + 3 hypot(0.03, 0.06) = 0.30."""
+    seen, missed = _start(-10.0, 0.06), _start(-10.29, 0.03)
+    pair = (missed, seen) if sign > 0 else (seen, missed)
+    assert is_doubtful(*pair)
+    # Clear one way or the other:
+    assert not is_doubtful(missed, _start(-9.9, 0.06))
+    assert not is_doubtful(missed, _start(-10.2, 0.06))
+    # What sees more and needs less work is better in any case.
+    assert not is_doubtful(missed, _start(-10.15, 0.01))
+
+
+def test_more_passes_sharpen_the_estimate_and_not_the_difficulty():
+    once = _start(-10.0, 0.06)
+    often = dataclasses.replace(once, passes=(_pass(-10.0, 0.06, 10),) * 4)
+    np.testing.assert_allclose(often.stderr, 0.03, rtol=1e-3)
+    np.testing.assert_allclose(often.difficulty, once.difficulty, rtol=1e-3)
+    # What was within the tolerance of three error bars may now be decided.
+    other = _start(-10.24, 0.03)
+    assert gain_of(other, once) < 1
+    assert gain_of(other, often) == np.inf
+
+
+def test_one_lucky_pass_is_no_proof_of_more_mass():
+    """A heavy tail: passes claim 0.2, and disagree by far more."""
+    poor = _start(0.0, 0.2)
+    passes = tuple(_pass(value, 0.2, 10) for value in (0.2, 2.4, -0.3))
+    often = dataclasses.replace(poor, passes=(poor.first, *passes))
+    mean = np.mean(np.exp([0.0, 0.2, 2.4, -0.3]))
+    np.testing.assert_allclose(often.log_normalizer, np.log(mean))
+    between = np.std(np.exp([0.0, 0.2, 2.4, -0.3]), ddof=1) / mean / 2
+    np.testing.assert_allclose(often.stderr, between, rtol=1e-3)
+    good = _start(-0.27, 0.05)
+    assert often.log_normalizer - good.log_normalizer > 0.1 + 3 * 0.2
+    assert not is_better(good, often)
