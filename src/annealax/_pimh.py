@@ -81,7 +81,8 @@ class Chain(NamedTuple):
         log_normalizer: log Z of the current population.
         accepted: Whether the iteration's proposal was accepted.
         proposed_log_normalizer: log Z of every proposal, accepted or not.
-        configurations: One unweighted configuration per iteration, or None.
+        configurations: One unweighted configuration per iteration, or None; by name
+            where the parts of a configuration have names.
         seconds: Time to make the proposals, compilation apart.
     """
 
@@ -89,7 +90,7 @@ class Chain(NamedTuple):
     log_normalizer: np.ndarray
     accepted: np.ndarray
     proposed_log_normalizer: np.ndarray
-    configurations: np.ndarray | None
+    configurations: Any
     seconds: float
 
     @property
@@ -262,8 +263,8 @@ def pimh(
         propose: From a key to a `Result`: `lambda key: sampler.run(key, flows)`.
         num_steps: Iterations per chain, the first proposal included.
         num_chains: Independent chains, one after the other.
-        observables: Functions of one configuration, by name; the configuration itself
-            if left out.
+        observables: Functions of one configuration, by name; if left out, the
+            configuration itself, or each of its parts where these have names.
         configurations: Keep one unweighted configuration per iteration.
         callback: One or several functions of a `ChainSnapshot`, called after each
             device call.
@@ -279,7 +280,7 @@ def pimh(
     """
     num_steps = whole_number("num_steps", num_steps)
     num_chains = whole_number("num_chains", num_chains)
-    functions = dict(observables) if observables is not None else {"x": lambda x: x}
+    functions = None if observables is None else dict(observables)
     key_propose, key_accept = jr.split(key)
     calls = _Calls(key_propose, _recorder(propose, functions, configurations))
     work = drive(
@@ -313,13 +314,14 @@ def pimh(
         return proposals[np.arange(num_chains)[:, None], state]
 
     return Chain(
-        observables={name: follow(records.observables[name]) for name in functions},
+        observables={
+            name: follow(records.observables[name])
+            for name in functions or records.observables
+        },
         log_normalizer=follow(log_z.reshape(-1)),
         accepted=accepted,
         proposed_log_normalizer=log_z,
-        configurations=(
-            None if records.configuration is None else follow(records.configuration)
-        ),
+        configurations=jax.tree.map(follow, records.configuration),
         seconds=work.seconds,
     )
 
@@ -352,11 +354,14 @@ def _recorder(propose, functions, configurations) -> Callable[[PRNGKeyArray], _R
     def record(key: PRNGKeyArray) -> _Record:
         key, key_draw = jr.split(key)
         result = propose(key)
-        return _Record(
-            result.log_normalizer,
-            {name: result.expectation(f) for name, f in functions.items()},
-            result.draws(key_draw, 1)[0] if configurations else None,
-        )
+        if functions is None:
+            mean = result.expectation(lambda x: x)
+            found = dict(mean) if isinstance(mean, Mapping) else {"x": mean}
+        else:
+            found = {name: result.expectation(f) for name, f in functions.items()}
+        draws = result.draws(key_draw, 1) if configurations else None
+        draw = jax.tree.map(lambda leaf: leaf[0], draws)
+        return _Record(result.log_normalizer, found, draw)
 
     return record
 

@@ -111,7 +111,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         InvalidInputError: If the arguments do not fit together.
         SamplingError: If the density cannot be sampled from any start.
     """
-    free = _density(log_density, shape, support)
+    free = free_density(log_density, shape, support)
     if flow not in (choices := ("auto", "none", *FAMILIES)):
         raise unknown_name("flow", str(flow), choices)
     for name, number in (
@@ -206,7 +206,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     return dataclasses.replace(answer, messages=messages)
 
 
-def _density(log_density: Any, shape: Any, support: Any) -> FreeDensity:
+def free_density(log_density: Any, shape: Any, support: Any) -> FreeDensity:
     """The density of one unconstrained vector, checked."""
     if not callable(log_density):
         raise InvalidInputError(

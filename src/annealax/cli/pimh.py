@@ -70,11 +70,17 @@ def work(place: Workplace, job: ChainJob, ready: tuple[str, Proposal]) -> Done:
 
 def as_arrays(chain: Chain) -> dict[str, Any]:
     """What `pimh.npz` holds."""
+    found = chain.configurations
+    configurations: dict[str, Any] = {"configurations": found}
+    if isinstance(found, dict):  # by name, and side by side
+        columns = [v.reshape(*v.shape[:2], -1) for v in found.values()]
+        configurations = {f"configurations_{key}": v for key, v in found.items()}
+        configurations["configurations"] = np.concatenate(columns, axis=2)
     return {
         "log_normalizer": chain.log_normalizer,
         "proposed_log_normalizer": chain.proposed_log_normalizer,
         "accepted": chain.accepted,
-        "configurations": chain.configurations,
+        **configurations,
         **{f"trace_{k}": v for k, v in chain.observables.items()},
         **{f"mean_{k}": v for k, v in chain.mean.items()},
         **{f"stderr_{k}": v for k, v in chain.stderr.items()},

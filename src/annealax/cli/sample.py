@@ -10,10 +10,11 @@ import numpy as np
 
 from annealax._arviz import MissingExtraError, to_netcdf
 from annealax._errors import InvalidInputError
+from annealax._work.serialise import save
 from annealax.auto import Sample, sample
 from annealax.cli.folder import Done, Workplace
 from annealax.cli.output import json_doubts, json_number
-from annealax.experiments.jobs import SampleJob
+from annealax.experiments.jobs import SAMPLER, SampleJob
 from annealax.targets import AbstractTarget
 
 
@@ -49,8 +50,9 @@ def work(place: Workplace, job: SampleJob, density: Callable[[Any], Any]) -> Don
     folder.write_json("table.json", as_table(result, exact))
     with folder.writing("summary.txt") as file:
         file.write((result.summary() + "\n").encode())
+    save(place.path / SAMPLER, (result.plan, result.flows))
     folder.write_arrays("result.npz", as_arrays(result))
-    files = ["result.npz", "answer.json", "summary.txt"]
+    files = ["result.npz", "answer.json", "summary.txt", SAMPLER]
     with contextlib.suppress(MissingExtraError):
         to_netcdf(place.path / "result.nc", result.to_arviz())
         files.append("result.nc")

@@ -30,6 +30,10 @@ from annealax._flows import replicate
 from annealax._result import Result
 from annealax._work.budget import Budget, as_budget
 from annealax._work.serialise import FileError, load
+from annealax.auto.density import FreeDensity
+from annealax.auto.result import Replicate, propose
+from annealax.auto.sample import free_density
+from annealax.auto.tuning import Plan
 from annealax.experiments.comparison import find_methods
 from annealax.experiments.experiment import Count, Experiment, Positive, Problem
 from annealax.experiments.methods import Method, find_method
@@ -38,6 +42,7 @@ from annealax.experiments.settings import Settings, explain, format_value
 
 SETTINGS = "settings.json"
 FLOWS = "flows.npz"
+SAMPLER = "sampler.npz"
 _MOST_NUMBERS = 10**7
 
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
@@ -56,7 +61,7 @@ class Proposal(NamedTuple):
     """
 
     label: str
-    run: Callable[[PRNGKeyArray], Result]
+    run: Callable[[PRNGKeyArray], Result | Replicate]
     observables: Mapping[str, Callable[[Array], Array]]
     num_particles: int
 
@@ -157,13 +162,9 @@ class RunJob(ExperimentJob):
         """The trained flows; None if the method has none."""
         if self.way.trainer is None:
             return None
-        if not (folder / FLOWS).exists():
-            raise FileError(
-                f"{folder} has no {FLOWS}: the run did not finish; `annealax resume "
-                f"{folder}` goes on with it."
-            )
+        file = finished_file(folder / FLOWS)
         count = self.way.sampler(self.problem).path.num_transitions
-        return load(folder / FLOWS, replicate(self.problem.flow(jr.key(0)), count))
+        return load(file, replicate(self.problem.flow(jr.key(0)), count))
 
     def proposal(self, folder: Path, num_particles: int | None) -> Proposal:
         """The sampler that was deployed, with the flows that were trained."""
@@ -261,12 +262,26 @@ class SampleJob(ExperimentJob):
             return self.experiment.target()
         return find_density(self.name)
 
+    def sampler(self, folder: Path) -> tuple[FreeDensity, Plan, Any]:
+        """The density, and the plan and flows of the sampler that was found."""
+        plan, flows = load(finished_file(folder / SAMPLER))
+        if not isinstance(plan, Plan):
+            raise FileError(f"{folder / SAMPLER} holds no sampler; run it again.")
+        return free_density(self.density, self.shape, self.support), plan, flows
+
     def proposal(self, folder: Path, num_particles: int | None) -> Proposal:
-        """The sampler that was found."""
-        del num_particles
-        raise InvalidInputError(
-            f"{folder} was made by `annealax {self.command}`, whose sampler is not "
-            "kept yet; give a folder of `annealax run`."
+        """The sampler that was found, in the space of the function."""
+        density, plan, flows = self.sampler(folder)
+        if num_particles is not None:
+            plan = dataclasses.replace(plan, num_particles=num_particles)
+        observables: Mapping[str, Any] = {}
+        if self.shape is None:
+            observables = self.experiment.observables(self.experiment.target())
+        return Proposal(
+            "the sampler found",
+            lambda key: propose(key, density, plan, flows),
+            observables,
+            plan.num_particles,
         )
 
 
@@ -353,6 +368,20 @@ def load_job(folder: Path, file: str = SETTINGS) -> Any:
         return kind.model_validate_json(text)
     except ValidationError as error:
         raise _damaged(path, explain(error, kind.model_fields)) from None
+
+
+def finished_file(file: Path) -> Path:
+    """The file, which is there once the work is done.
+
+    Raises:
+        FileError: If it is not.
+    """
+    if not file.exists():
+        raise FileError(
+            f"there is no {file}: the work did not finish; `annealax resume "
+            f"{file.parent}` goes on with it."
+        )
+    return file
 
 
 def find_density(reference: str) -> Callable[[Any], Any]:

@@ -24,7 +24,15 @@ from annealax._result import Result, StepInfo
 from annealax._sampler import Sampler
 from annealax._work.serialise import FileError
 from annealax.experiments.experiment import Experiment, Problem
-from annealax.experiments.jobs import ExperimentJob, MainJob, Proposal, load_job
+from annealax.experiments.jobs import (
+    ExperimentJob,
+    MainJob,
+    Proposal,
+    RunJob,
+    SampleJob,
+    finished_file,
+    load_job,
+)
 
 CHAIN_ANSWER = "pimh_answer.json"
 
@@ -119,12 +127,21 @@ class Run:
 
     @functools.cached_property
     def sampler(self) -> Sampler:
-        """The sampler that was deployed: `run.sampler.run(key, run.flows)`."""
+        """The sampler that was deployed: `run.sampler.run(key, run.flows)`.
+
+        That of `annealax sample` works in coordinates of its own; what `proposal`
+        gives is in those of the function.
+        """
+        if isinstance(self.job, SampleJob):
+            density, plan, _ = self.job.sampler(self.path)
+            return plan.sampler(density)
         return self._of_a_run().way.sampler(self.problem)
 
     @functools.cached_property
     def flows(self) -> AbstractBijection | None:
         """The trained flows; None if the method has none."""
+        if isinstance(self.job, SampleJob):
+            return self.job.sampler(self.path)[2]
         return self._of_a_run().flows(self.path)
 
     def proposal(self, num_particles: int | None = None) -> Proposal:
@@ -178,7 +195,8 @@ class Run:
                 log_normalizer=arrays["log_normalizer"],
                 accepted=arrays["accepted"],
                 proposed_log_normalizer=arrays["proposed_log_normalizer"],
-                configurations=arrays.get("configurations"),
+                configurations=_named(arrays, "configurations_")
+                or arrays.get("configurations"),
                 seconds=float(_read_json(self.path / CHAIN_ANSWER)["seconds"]),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -186,16 +204,16 @@ class Run:
                 f"the files of pimh in {self.path} are damaged: {error!r}"
             ) from error
 
-    def _of_an_experiment(self) -> Any:
+    def _of_an_experiment(self) -> ExperimentJob:
         if not isinstance(self.job, ExperimentJob):
             raise InvalidInputError(f"{self.path} holds no experiment.")
         return self.job
 
-    def _of_a_run(self) -> Any:
-        if self.job.command != "run":
+    def _of_a_run(self) -> RunJob:
+        if not isinstance(self.job, RunJob):
             raise InvalidInputError(
-                f"{self.path} was made by `annealax {self.job.command}`, not by "
-                "`annealax run`: it has no one sampler."
+                f"{self.path} was made by `annealax {self.job.command}`: it has no one "
+                "sampler."
             )
         return self.job
 
@@ -250,27 +268,18 @@ def _named(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarra
 
 
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:
+    finished_file(file)
     try:
         # Opened here because np.load forgets to close a file it cannot read.
         with file.open("rb") as raw, np.load(raw, allow_pickle=False) as found:
             return {name: found[name] for name in found.files}
-    except FileNotFoundError:
-        raise _missing(file) from None
     except Exception as error:  # a foreign file can fail in any way
         raise FileError(f"{file} is damaged: {error!r}; run it again.") from error
 
 
 def _read_json(file: Path) -> dict[str, Any]:
+    finished_file(file)
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise _missing(file) from None
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise FileError(f"{file} is damaged: {error!r}; run it again.") from error
-
-
-def _missing(file: Path) -> FileError:
-    return FileError(
-        f"there is no {file}: the work did not finish; `annealax resume {file.parent}` "
-        "goes on with it."
-    )
