@@ -32,17 +32,17 @@ class Banana(ax.targets.AbstractTarget):
 class Bend(AbstractBijection):
     """Widen the first coordinate by exp(a), and bend the second along it by b."""
 
-    numbers: jax.Array = eqx.field(default_factory=lambda: jnp.zeros(2))
+    a: jax.Array = eqx.field(default_factory=lambda: jnp.zeros(()))
+    b: jax.Array = eqx.field(default_factory=lambda: jnp.zeros(()))
     shape: ClassVar[tuple[int, ...]] = (2,)
     cond_shape: ClassVar[None] = None
 
     def transform_and_log_det(self, x, condition=None):
-        a, b = self.numbers
-        return jnp.stack([x[0] * jnp.exp(a), x[1] + b * (x[0] * jnp.exp(a)) ** 2]), a
+        wide = x[0] * jnp.exp(self.a)
+        return jnp.stack([wide, x[1] + self.b * wide**2]), self.a
 
     def inverse_and_log_det(self, y, condition=None):
-        a, b = self.numbers
-        return jnp.stack([y[0] * jnp.exp(-a), y[1] - b * y[0] ** 2]), -a
+        return jnp.stack([y[0] * jnp.exp(-self.a), y[1] - self.b * y[0] ** 2]), -self.a
 
 
 class ManyScales(AbstractKernel):
@@ -93,5 +93,7 @@ class OwnExperiment(Experiment):
         return {"radius": jnp.linalg.norm}
 
     def methods(self):
-        trainer = lambda problem: Averaged(ax.CRAFT(problem.sampler(), self.optimizer()))
-        return {"averaged": Method("averaged CRAFT", trainer=trainer)}
+        return {"averaged": Method("averaged CRAFT", trainer=self.averaged)}
+
+    def averaged(self, problem):
+        return Averaged(ax.CRAFT(problem.sampler(), self.optimizer()))

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
+from annealax.experiments._fields import fields_of, parse_overrides
+from annealax.experiments._folder import read_settings, read_status
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import annealax as ax
 from annealax._work.budget import parse_budget
 from annealax.experiments import EXPERIMENTS
-from annealax.experiments._fields import fields_of, parse_overrides
-from annealax.experiments._folder import read_settings, read_status
 from annealax.targets._csv import read_csv
 from annealax.targets._points import bin_points, read_points
 

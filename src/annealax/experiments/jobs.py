@@ -8,10 +8,9 @@ is: make its job, save it, do it. Resuming is: load the job, do it.
 import dataclasses
 import functools
 import json
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import jax.random as jr
 from flowjax.bijections import AbstractBijection
@@ -22,6 +21,7 @@ from pydantic import (
     Field,
     ValidationError,
     field_validator,
+    model_validator,
 )
 
 from annealax._checks import MAX_SEED, unknown_name
@@ -31,6 +31,7 @@ from annealax._result import Result
 from annealax._work.budget import Budget, as_budget
 from annealax._work.serialise import FileError, load
 from annealax.auto.density import FreeDensity
+from annealax.auto.parameters import Space
 from annealax.auto.result import Replicate, propose
 from annealax.auto.sample import free_density
 from annealax.auto.tuning import Plan
@@ -43,8 +44,8 @@ from annealax.experiments.settings import Settings, explain, format_value
 SETTINGS = "settings.json"
 FLOWS = "flows.npz"
 SAMPLER = "sampler.npz"
-_MOST_NUMBERS = 10**7
 
+_J = TypeVar("_J", bound="Job")
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 Shape = tuple[int, ...]
 Support = str | tuple[float | None, float | None]
@@ -81,7 +82,7 @@ class Job(BaseModel):
     seed: Seed = 0
 
     @classmethod
-    def make(cls, **values: Any) -> Self:
+    def make(cls: type[_J], **values: Any) -> _J:
         """A job from arguments; what is wrong with them is one line."""
         try:
             return cls(**values)
@@ -210,29 +211,11 @@ class SampleJob(ExperimentJob):
     budget: str | float | None = None
     flow: str = "auto"
 
-    @field_validator("shape")
-    @classmethod
-    def _is_a_shape(cls, value: Any) -> Any:
-        shapes = value if isinstance(value, dict) else {"": value or ()}
-        for shape in shapes.values():
-            if any(size < 1 for size in shape):
-                raise InvalidInputError("the sizes of a shape are at least 1")
-        if sum(math.prod(shape) for shape in shapes.values()) > _MOST_NUMBERS:
-            raise InvalidInputError(
-                f"a point may have at most {_MOST_NUMBERS:,} numbers"
-            )
-        return value
-
-    @field_validator("support")
-    @classmethod
-    def _is_a_support(cls, value: Any) -> Any:
-        supports = value.values() if isinstance(value, dict) else [value]
-        for support in supports:
-            if isinstance(support, tuple) and None not in support:
-                low, high = support
-                if not low < high:
-                    raise InvalidInputError("the first bound must be below the second")
-        return value
+    @model_validator(mode="after")
+    def _is_a_space(self):
+        if self.shape is not None:
+            Space(self.shape, self.support)
+        return self
 
     @field_validator("budget")
     @classmethod
@@ -241,7 +224,7 @@ class SampleJob(ExperimentJob):
         return value
 
     @classmethod
-    def make(cls, **values: Any) -> Self:
+    def make(cls, **values: Any) -> "SampleJob":
         """A job from arguments; its settings are these in words, for the page."""
         names = ("shape", "support", "budget", "flow")
         words = {key: _words(values[key]) for key in names if values.get(key)}

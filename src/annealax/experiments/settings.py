@@ -11,7 +11,7 @@ a tuple, `2e3` for a whole number. `format_value` writes what is read back.
 import contextlib
 import reprlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
 from pydantic import (
@@ -19,7 +19,6 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    ValidationInfo,
     field_validator,
 )
 from pydantic.fields import FieldInfo
@@ -27,6 +26,7 @@ from pydantic.fields import FieldInfo
 from annealax._checks import unknown_name
 from annealax._errors import InvalidInputError
 
+_S = TypeVar("_S", bound="Settings")
 _BOUNDS = {Ge: ("at least", "ge"), Gt: ("above", "gt"), Le: ("at most", "le")}
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _PLURAL = {int: "whole numbers", float: "numbers", str: "texts"}
@@ -83,7 +83,7 @@ class Settings(BaseModel, metaclass=_KeepsFields):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _read(cls, value: Any, info: ValidationInfo) -> Any:
+    def _read(cls, value: Any, info: Any) -> Any:
         kind = cls.model_fields[str(info.field_name)].annotation
         if isinstance(value, bool) and kind in (int, float):
             raise ValueError  # pydantic would take it for 0 or 1
@@ -93,7 +93,7 @@ class Settings(BaseModel, metaclass=_KeepsFields):
         """All settings by name."""
         return {name: getattr(self, name) for name in type(self).model_fields}
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self: _S, **changes: Any) -> _S:
         """The same with some values changed."""
         return type(self)(**{**self.values(), **changes})
 
