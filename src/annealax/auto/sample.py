@@ -61,6 +61,9 @@ _PRECISE = 0.03
 _GOOD_ENOUGH = 0.05
 """Flows are not tried where the error of log Z will be below this."""
 
+FLOW_CHOICES = ("auto", "none", *FAMILIES)
+"""What `flow` can be."""
+
 Say = Callable[[str], None]
 
 
@@ -112,8 +115,8 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         SamplingError: If the density cannot be sampled from any start.
     """
     free = free_density(log_density, shape, support)
-    if flow not in (choices := ("auto", "none", *FAMILIES)):
-        raise unknown_name("flow", str(flow), choices)
+    if flow not in FLOW_CHOICES:
+        raise unknown_name("flow", str(flow), FLOW_CHOICES)
     for name, number in (
         ("num_particles", num_particles),
         ("num_replicates", num_replicates),

@@ -12,6 +12,7 @@ from annealax._arviz import MissingExtraError, to_netcdf
 from annealax._errors import InvalidInputError
 from annealax._work.serialise import save
 from annealax.auto import Sample, sample
+from annealax.auto.sample import free_density
 from annealax.cli.folder import Done, Workplace
 from annealax.cli.output import json_doubts, json_number
 from annealax.experiments.jobs import SAMPLER, SampleJob
@@ -19,7 +20,8 @@ from annealax.targets import AbstractTarget
 
 
 def prepare(job: SampleJob, _: Path) -> Callable[[Any], Any]:
-    """Find the density: a wrong name is an error now."""
+    """Find the density: a wrong name, or shape, is an error now."""
+    free_density(job.density, job.shape, job.support)
     return job.density
 
 

@@ -33,7 +33,7 @@ from annealax._work.serialise import FileError, load
 from annealax.auto.density import FreeDensity
 from annealax.auto.parameters import Space
 from annealax.auto.result import Replicate, propose
-from annealax.auto.sample import free_density
+from annealax.auto.sample import FLOW_CHOICES, free_density
 from annealax.auto.tuning import Plan
 from annealax.experiments.comparison import find_methods
 from annealax.experiments.experiment import Count, Experiment, Positive, Problem
@@ -216,6 +216,13 @@ class SampleJob(ExperimentJob):
         if self.shape is not None:
             Space(self.shape, self.support)
         return self
+
+    @field_validator("flow")
+    @classmethod
+    def _is_a_flow(cls, value: str) -> str:
+        if value not in FLOW_CHOICES:
+            raise unknown_name("flow", value, FLOW_CHOICES)
+        return value
 
     @field_validator("budget")
     @classmethod

@@ -11,7 +11,17 @@ a tuple, `2e3` for a whole number. `format_value` writes what is read back.
 import contextlib
 import reprlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 from annotated_types import Ge, Gt, Le
 from pydantic import (
@@ -24,7 +34,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from annealax._checks import unknown_name
-from annealax._errors import InvalidInputError
+from annealax._errors import AnnealaxError, InvalidInputError
 
 _S = TypeVar("_S", bound="Settings")
 _BOUNDS = {Ge: ("at least", "ge"), Gt: ("above", "gt"), Le: ("at most", "le")}
@@ -135,7 +145,9 @@ def takes(field: FieldInfo) -> str:
     return _describe(field.annotation)
 
 
-def explain(error: ValidationError, fields: Mapping[str, FieldInfo]) -> str:
+def explain(  # noqa: PLR0911 (each case has its words)
+    error: ValidationError, fields: Mapping[str, FieldInfo]
+) -> str:
     """The first thing that is wrong, in one line that names field and value."""
     first = error.errors(include_url=False)[0]
     place, got = first["loc"], reprlib.repr(first["input"])
@@ -147,11 +159,15 @@ def explain(error: ValidationError, fields: Mapping[str, FieldInfo]) -> str:
         return str(unknown_name("setting", name, fields))
     if first["type"] == "missing":
         return f"{'.'.join(map(str, place))} is missing."
-    expected = "" if name not in fields else takes(fields[name])
-    if str(cause) or not expected:
-        what = str(cause or first["msg"]).rstrip(".")
-        return f"{'.'.join(map(str, place))}: {what}; got {got}."
-    return f"{name} must be {expected}{_bounds(fields[name])}; got {got}."
+    where = ".".join(map(str, place))
+    if isinstance(cause, AnnealaxError):
+        return f"{where}: {cause}"
+    field = fields.get(name)
+    if field is not None and get_origin(field.annotation) in (Union, UnionType):
+        return f"{name} has a type that it cannot have; got {got}."
+    if field is not None and not str(cause) and (expected := takes(field)):
+        return f"{name} must be {expected}{_bounds(field)}; got {got}."
+    return f"{where}: {str(cause or first['msg']).rstrip('.')}; got {got}."
 
 
 def _from_text(kind: Any, text: str) -> Any:
@@ -191,5 +207,5 @@ def _bounds(field: FieldInfo) -> str:
     for each in metadata:
         if type(each) in _BOUNDS:
             words, attribute = _BOUNDS[type(each)]
-            parts.append(f"{words} {getattr(each, attribute):g}")
+            parts.append(f"{words} {format_value(getattr(each, attribute))}")
     return (", " + " and ".join(parts)) if parts else ""
