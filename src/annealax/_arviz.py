@@ -39,6 +39,9 @@ from jaxtyping import ArrayLike
 from annealax._errors import AnnealaxError, InvalidInputError
 from annealax._weighted_draws import distinct_points, effective_draws, resample
 
+_OVERHEAD = 100_000
+"""Bytes of a netCDF file beside its numbers, and some more."""
+
 
 class MissingExtraError(AnnealaxError, ImportError):
     """Something needs a package that is an optional extra."""
@@ -142,15 +145,19 @@ def to_netcdf(path: str | os.PathLike, data: Any) -> None:
         path: Where to write; an existing file is replaced.
         data: What `to_arviz` gave.
     """
-    target = Path(path)
-    renamed = data.map(
-        lambda group: group.rename(
-            {str(name): str(name).replace("/", ".") for name in group.variables}
-        )
-    )
+    target, sizes = Path(path), []
+
+    def renamed(group: Any) -> Any:
+        sizes.append(group.nbytes)
+        names = {str(name): str(name).replace("/", ".") for name in group.variables}
+        return group.rename(names)
+
+    data = data.map(renamed)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        renamed.to_netcdf(str(part), engine="h5netcdf")
+        # HDF5 ends the whole process where the disk is full, so find out before it.
+        part.write_bytes(bytes(sum(sizes) + _OVERHEAD))
+        data.to_netcdf(str(part), engine="h5netcdf")
         with part.open("rb") as file:
             os.fsync(file.fileno())
         part.replace(target)

@@ -9,12 +9,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import tests_run_folder as made_up
-from annealax.experiments._fields import parse_overrides
-from annealax.experiments.cli import app
 from typer.testing import CliRunner
 
 from annealax.experiments import EXPERIMENTS, page_charts
+from annealax.experiments._fields import parse_overrides
 from annealax.experiments._run_files import read_files
+from annealax.experiments.cli import app
 from annealax.experiments.page import run_page
 from annealax.experiments.page_compare import labels, several_runs_page
 

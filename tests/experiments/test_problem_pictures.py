@@ -6,14 +6,14 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from annealax.experiments._folder import RunFolder
-from annealax.experiments.evaluate import Evaluation
-from annealax.experiments.run import Outcome
 from matplotlib.figure import Figure
 
 import annealax as ax
 from annealax.experiments import EXPERIMENTS, pictures
+from annealax.experiments._folder import RunFolder
+from annealax.experiments.evaluate import Evaluation
 from annealax.experiments.problem_pictures import quantiles
+from annealax.experiments.run import Outcome
 
 
 def made_up(name, x, **changes):

@@ -6,8 +6,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from annealax.experiments.evaluate import Evaluation
-from annealax.experiments.run import Outcome
 from matplotlib.figure import Figure
 from rich.console import Console
 from scipy import stats
@@ -16,7 +14,9 @@ import annealax as ax
 from annealax.experiments import pictures, report
 from annealax.experiments._numbers import count_text
 from annealax.experiments._style import spaced
+from annealax.experiments.evaluate import Evaluation
 from annealax.experiments.problems.bimodal import Bimodal
+from annealax.experiments.run import Outcome
 
 
 def evaluation(label, errors, *, seconds=1.0, stderr=0.1, truth=0.0, work=(2, 2)):

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 import tests_run_folder as made_up
-from annealax.experiments.cli import app
 from typer.testing import CliRunner
 
 from annealax import FileError
 from annealax.experiments._run_files import read_files
+from annealax.experiments.cli import app
 from annealax.experiments.page import run_page
 
 

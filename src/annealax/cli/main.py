@@ -57,6 +57,8 @@ AsJson = Annotated[
 ]
 CheckpointSeconds = Annotated[float, typer.Option(help="Seconds between checkpoints.")]
 
+_PLAIN = {"±": "+-", "σ": "sigma", "−": "-", "×": "x", "²": "^2", "…": "."}
+
 app = typer.Typer(
     name="annealax",
     help="Sample hard densities and estimate their normalising constants.",
@@ -81,9 +83,8 @@ def main() -> None:
 def _plain_characters(error: UnicodeError) -> tuple[str, int]:
     """What a terminal without a character prints instead of it."""
     assert isinstance(error, UnicodeEncodeError)
-    instead = {"±": "+-", "σ": "sigma", "−": "-", "×": "x", "²": "^2", "\u00a0": " "}
     text = error.object[error.start : error.end]
-    return "".join(instead.get(each, "?") for each in text), error.end
+    return "".join(_PLAIN.get(each, "?") for each in text), error.end
 
 
 def _clean_errors(command: Callable[..., None]) -> Callable[..., None]:

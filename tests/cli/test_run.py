@@ -6,11 +6,11 @@ import sys
 
 import numpy as np
 import pytest
-from annealax.experiments.cli import app
 from typer.testing import CliRunner
 
 import annealax as ax
 from annealax._arviz import import_arviz
+from annealax.cli.main import app
 from annealax.experiments import EXPERIMENTS
 
 TINY = {
@@ -104,7 +104,8 @@ def test_run_folder_says_what_was_run(craft):
     assert settings["method"] == "craft"
     assert settings["overrides"] == TINY | {"dim": 3}
     assert settings["settings"]["condition_number"] == 100
-    assert settings["versions"]["annealax"] == ax.__version__
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment["versions"]["annealax"] == ax.__version__
     table = json.loads((folder / "table.json").read_text())
     assert [row["num_transitions"] for row in table["rows"]] == [2, 2, 3]
     assert table["log_normalizer_true"] == 1.0
@@ -116,7 +117,7 @@ def test_run_draws_pictures(craft):
     assert pictures == ["marginals.png", "temperatures.png", "training.png"]
     for name in pictures:
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
-    assert not list(folder.glob(".*"))
+    assert not list(folder.glob(".*.part"))
 
 
 def test_run_folder_has_a_page_and_a_file_for_arviz(craft):
@@ -191,6 +192,7 @@ def test_ais_beside_smc(tmp_path):
         (["run", "--set", "num_particles=x"], ["num_particles", "'x'", "whole number"]),
         (["run", "--set", "num_particles"], ["key=value"]),
         (["run", "--set", "gradient=pth"], ["gradient", "plain or path"]),
+        (["run", "--set", "resample_threshold=2"], ["at most 1", "'2'"]),
         (["run", "--method", "crat"], ["unknown method", "'craft'", "ais"]),
         (["run", "--seed", "-1"], ["seed", "-1"]),
         (["run", "--seed", str(2**70)], ["seed"]),

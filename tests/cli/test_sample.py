@@ -5,11 +5,12 @@ import shutil
 
 import numpy as np
 import pytest
-from annealax.experiments.automatic import find_density, parse_shape, parse_support
-from annealax.experiments.cli import app
 from typer.testing import CliRunner
 
 from annealax import InvalidInputError
+from annealax.cli.main import app
+from annealax.cli.sample import parse_shape, parse_support
+from annealax.experiments.jobs import find_density
 
 
 def test_shapes():

@@ -9,9 +9,9 @@ import time
 
 import numpy as np
 import pytest
-from annealax.experiments.cli import app
 from typer.testing import CliRunner
 
+from annealax.cli.main import app
 from annealax.loggers import JSONLines
 
 TINY = {
@@ -167,25 +167,3 @@ def test_the_environment_names_no_machine(whole):
     assert os.path.expanduser("~") not in text
     assert os.uname().nodename not in text
     assert str(whole) not in text
-
-
-def test_folders_that_cannot_be_resumed(tmp_path):
-    for content, word in (
-        (None, "not a run folder"),
-        ("{", "damaged"),
-        ('{"name": 1, "method": "craft", "seed": 0, "settings": {}}', "damaged"),
-        ('{"name":"x","method":"a,b","seed":0,"settings":{}}', "comparison"),
-        ('{"name":"x","method":"craft","seed":0,"settings":{}}', "unknown experiment"),
-        (
-            '{"name":"bimodal","method":"smc,ais","seed":0,"settings":{},'
-            '"command":"compare"}',
-            "compare again",
-        ),
-        ('{"name":"bimodal","method":"craft","seed":0,"settings":{"a":1}}', "'a'"),
-    ):
-        if content is not None:
-            (tmp_path / "settings.json").write_text(content)
-        result = invoke("resume", tmp_path)
-        assert result.exit_code == 2
-        assert word in result.output, result.output
-        assert "Traceback" not in result.output
