@@ -7,14 +7,15 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
-from annealax.experiments._fields import fields_of, parse_overrides
-from annealax.experiments._folder import read_settings, read_status
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import annealax as ax
 from annealax._work.budget import parse_budget
+from annealax.cli.folder import RunFolder
 from annealax.experiments import EXPERIMENTS
+from annealax.experiments.jobs import JOBS, load_job
+from annealax.experiments.settings import parse_assignments
 from annealax.targets._csv import read_csv
 from annealax.targets._points import bin_points, read_points
 
@@ -25,7 +26,7 @@ FUZZ = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-NAMES = sorted({name for cls in EXPERIMENTS.values() for name in fields_of(cls)})
+NAMES = sorted({name for cls in EXPERIMENTS.values() for name in cls.model_fields})
 NUMBERS = st.one_of(
     st.integers().map(str),
     st.floats().map(repr),
@@ -62,15 +63,14 @@ def outcome(call, *words):
 @example("bimodal", "step_sizes", "1,,2")
 def test_overrides_and_settings(experiment, name, text):
     cls = EXPERIMENTS[experiment]
-    values = outcome(lambda: parse_overrides(cls, [f"{name}={text}"]), name)
-    if values is not None:
-        outcome(lambda: cls(**values), name)
+    outcome(lambda: cls(**parse_assignments([f"{name}={text}"])), name)
 
 
 @FUZZ
 @given(st.lists(st.text(max_size=30), max_size=3))
 def test_any_assignment(texts):
-    outcome(lambda: parse_overrides(EXPERIMENTS["bimodal"], texts), "setting")
+    cls = EXPERIMENTS["bimodal"]
+    outcome(lambda: cls(**parse_assignments(texts)), "setting")
 
 
 ANYTHING = st.one_of(
@@ -83,7 +83,7 @@ ANYTHING = st.one_of(
 @given(st.sampled_from(sorted(EXPERIMENTS)), st.sampled_from(NAMES), ANYTHING)
 def test_values_of_any_type(experiment, name, value):
     cls = EXPERIMENTS[experiment]
-    if name in fields_of(cls):
+    if name in cls.model_fields:
         outcome(lambda: cls(**{name: value}), name)
 
 
@@ -288,9 +288,9 @@ JSON = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["name", "method", "seed", "settings", "num_particles", "run"]
+                ["command", "name", "method", "seed", "settings", "shape", "budget"]
             ),
-            inner | st.sampled_from(["bimodal", "craft", 0]),
+            inner | st.sampled_from(["bimodal", "craft", 0, *JOBS]),
             max_size=5,
         )
     ),
@@ -300,17 +300,15 @@ JSON = st.recursive(
 
 @FUZZ
 @given(content=JSON)
-@example(content={"name": "bimodal", "method": "craft", "seed": 0, "settings": {}})
-@example(content={"name": "x" * 9000, "method": "craft", "seed": 0, "settings": {}})
+@example(content={"command": "run", "name": "bimodal", "method": "craft"})
+@example(content={"command": "run", "name": "x" * 9000, "method": "craft"})
+@example(content={"command": "sample", "name": "a:b", "shape": [1e400]})
 def test_settings_files(tmp_path_factory, content):
     folder: Path = tmp_path_factory.getbasetemp() / "settings"
     folder.mkdir(exist_ok=True)
     for name in ("settings.json", "status.json"):
         (folder / name).write_text(json.dumps(content))
-    outcome(
-        lambda: read_settings(folder),
-        folder,
-        "unknown",
-        *fields_of(EXPERIMENTS["bimodal"]),
-    )
-    outcome(lambda: read_status(folder), folder)
+    job = outcome(lambda: load_job(folder), folder)
+    if isinstance(job, JOBS["run"]):
+        outcome(lambda: job.experiment, "unknown", *EXPERIMENTS["bimodal"].model_fields)
+    outcome(RunFolder(folder, existing=True).status, folder)

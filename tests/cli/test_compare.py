@@ -6,14 +6,12 @@ import signal
 
 import numpy as np
 import pytest
-from annealax.experiments._attempt import pool
-from annealax.experiments.cli import _assignments_of, app
 from typer.testing import CliRunner
 
 import annealax as ax
 from annealax._work.budget import Budget
-from annealax.experiments import compare
-from annealax.experiments.problems import EXPERIMENTS
+from annealax.cli.main import app
+from annealax.experiments import EXPERIMENTS, comparison
 
 TINY = {
     "dim": 2,
@@ -23,7 +21,7 @@ TINY = {
     "flow_family": "diagonal_affine",
     "condition_number": 4.0,
 }
-SETTINGS = EXPERIMENTS["gaussian"](**TINY)
+PROBLEM = EXPERIMENTS["gaussian"](**TINY).problem()
 
 
 def invoke(*arguments):
@@ -35,11 +33,11 @@ def invoke(*arguments):
 def test_every_method_keeps_to_its_evaluations(name):
     """Counted by the method itself; SMC's ten passes and a last pass round it."""
     budget = Budget(2e5, "evaluations")
-    (row,) = compare.compare(SETTINGS, [name], budget, num_repeats=1, seed=0)
+    (row,) = comparison.compare(PROBLEM, [name], budget, num_repeats=1, seed=0)
     (attempt,) = row.attempts
     low, high = (0.5, 2.0) if name == "nuts" else (0.85, 1.1)
     assert low * budget.amount < attempt.evaluations < high * budget.amount
-    if name in compare.DIRECT:
+    if name in comparison.DIRECT:
         assert attempt.log_normalizer is None
         assert attempt.rhat < 1.05
         return
@@ -89,7 +87,7 @@ def test_a_comparison_that_was_stopped_goes_on(tmp_path, monkeypatch):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     command = ("compare", "gaussian", *options, *settings)
     assert invoke(*command, "--out", whole).exit_code == 0
-    made, original = [], compare.train_and_deploy
+    made, original = [], comparison.train_and_deploy
 
     def stop_in_the_second(*arguments):
         made.append(arguments)
@@ -97,7 +95,7 @@ def test_a_comparison_that_was_stopped_goes_on(tmp_path, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
         return original(*arguments)
 
-    monkeypatch.setattr(compare, "train_and_deploy", stop_in_the_second)
+    monkeypatch.setattr(comparison, "train_and_deploy", stop_in_the_second)
     result = invoke(*command, "--out", parts)
     assert result.exit_code == 128 + signal.SIGTERM
     assert f"annealax resume {parts}" in result.output
@@ -111,11 +109,6 @@ def test_a_comparison_that_was_stopped_goes_on(tmp_path, monkeypatch):
     assert json.loads((parts / "status.json").read_text()) == {"compare": "finished"}
 
 
-def test_several_passes_are_pooled_by_z():
-    assert pool([0.0, np.log(3.0)]) == pytest.approx(np.log(2.0))
-    assert pool([-1e4, -1e4]) == pytest.approx(-1e4)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -127,6 +120,9 @@ def test_several_passes_are_pooled_by_z():
         (["--methods", "crafty"], "craft"),
         (["--methods", ","], "at least one"),
         (["--set", "num_particles=x"], "num_particles"),
+        (["--seed", str(2**64 + 1)], "seed must be a whole number"),
+        (["--seed", str(10**30)], "seed must be a whole number"),
+        (["--repeats", "0"], "num_repeats"),
     ],
 )
 def test_bad_options(options, message):
@@ -147,7 +143,17 @@ def test_a_budget_must_make_sense():
         Budget(float("inf"), "seconds")
 
 
-def test_a_setting_of_one_problem_only():
-    names, given = ["a", "b"], ["x=1", "a:y=2", "b:y=3", "c:z=4"]
-    assert _assignments_of("a", names, given) == ["x=1", "y=2", "c:z=4"]
-    assert _assignments_of("b", names, given) == ["x=1", "y=3", "c:z=4"]
+def test_a_setting_of_one_problem_only(tmp_path):
+    """`gaussian:dim` is no setting of bimodal, and bimodal's own is not the other's."""
+    given = ["num_particles=50", "gaussian:dim=2", "bimodal:num_transitions=3"]
+    settings = [f"--set={text}" for text in given]
+    options = ["--evaluations", 1e4, "--repeats", 1, "--methods", "smc", "--quiet"]
+    names = ("bimodal", "gaussian")
+    result = invoke("compare", *names, *options, *settings, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    jobs = [json.loads((tmp_path / n / "settings.json").read_text()) for n in names]
+    assert jobs[0]["overrides"] == {"num_particles": 50, "num_transitions": 3}
+    assert jobs[1]["overrides"] == {"num_particles": 50, "dim": 2}
+    result = invoke("compare", *names, *options, "--set=funnel:dim=2")
+    assert result.exit_code == 2
+    assert "funnel:dim" in result.output

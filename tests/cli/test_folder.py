@@ -3,8 +3,6 @@
 import contextlib
 import json
 import os
-import resource
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -132,17 +130,21 @@ def test_the_status_follows_the_work(tmp_path):
 TINY = ("num_particles=64", "num_transitions=2", "num_leapfrog=2", "num_repeats=2")
 
 
+SMALL_DISK = """
+import os, resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+size = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+os.execv(sys.executable, [sys.executable, "-m", "annealax", *sys.argv[2:]])
+"""
+
+
 def start_on_a_small_disk(size, *arguments):
     """No file may grow beyond so many bytes; the error is as that of a full disk."""
-
-    def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
     return subprocess.run(
-        [sys.executable, "-m", "annealax", *map(str, arguments)],
+        [sys.executable, "-c", SMALL_DISK, str(size), *map(str, arguments)],
         env=os.environ | {"JAX_COMPILATION_CACHE_DIR": ""},  # no half file there
-        preexec_fn=limit, capture_output=True, text=True, check=False,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 
