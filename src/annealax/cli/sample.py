@@ -192,9 +192,8 @@ def _support(text: str) -> Any:
     if len(parts) == 1:
         return parts[0]
     try:
-        low, high = (
-            _bound(part, sign) for part, sign in zip(parts, (-1, 1), strict=True)
-        )
+        first, second = parts
+        low, high = _bound(first, -math.inf), _bound(second, math.inf)
     except ValueError:
         raise InvalidInputError(
             f"a support is real, positive, unit, simplex, or two bounds such as 0,10 "
@@ -203,12 +202,12 @@ def _support(text: str) -> Any:
     return "real" if low is high is None else (low, high)
 
 
-def _bound(text: str, none: float) -> float | None:
-    """A bound, or None where there is none: nothing, or infinity on its own side."""
+def _bound(text: str, end: float) -> float | None:
+    """A bound, or None where there is none: nothing, or infinity at its own end."""
     if not text:
         return None
     value = float(text)
-    if "inf" in text.lower() and value == none:
+    if "inf" in text.lower() and value == end:
         return None
     if not math.isfinite(value):
         raise ValueError(text)

@@ -108,7 +108,7 @@ def _do(
         files += output.write_page(folder.path)
     if speech.as_json:
         facts = {"command": job.command, "folder": str(folder.path), "files": files}
-        speech.emit("result", **done.content, **facts)
+        speech.emit("result", **{**done.content, **facts})
         return
     output.show(speech.console, folder.path, done.live)
     speech.tell(f"Files in {folder.path}: {', '.join(files)}")
