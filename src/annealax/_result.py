@@ -98,7 +98,7 @@ class Result(eqx.Module):
         """Density evaluations (with gradient, for gradient kernels) of the run."""
         return jnp.sum(self.steps.num_evaluations)
 
-    def expectation(self, function: Callable[[Array], Array]) -> Array:
+    def expectation(self, function: Callable[[Array], Any]) -> Any:
         """Weighted average of a function of one configuration."""
         return self.particles.expectation(function)
 

@@ -122,7 +122,9 @@ def test_run_draws_pictures(craft):
 
 def test_run_folder_has_a_page_and_a_file_for_arviz(craft):
     result, folder = craft
-    assert "result.nc, report.html" in result.output.replace("\n", " ")
+    listed = result.output.replace("\n", " ")
+    assert "result.npz, result.nc" in listed
+    assert "report.html" in listed
     page = (folder / "report.html").read_text()
     assert "annealax run gaussian" in re.sub("<[^>]*>", "", page)
     assert page.count("data:image/png") == 2  # training is drawn by the page itself

@@ -238,8 +238,8 @@ def run(
         settings=settings.values(),
         checkpoint_seconds=checkpoint_seconds,
     )
-    output.say(f"{found.name}: {_summary(found.experiment)}")
-    work.start(job, out or Path("runs") / f"{found.name}-seed{seed}", output)
+    default = Path("runs") / f"{found.name}-seed{seed}"
+    work.start(job, out or default, output, title=_title(found))
 
 
 @app.command("resume")
@@ -306,10 +306,9 @@ def compare_methods(
         assert job.methods  # wrong names are an error now, before the first is done
         jobs.append(job)
     for found, job in zip(problems, jobs, strict=True):
-        output.say(f"{found.name}: {_summary(found.experiment)}")
         base = out or Path("runs") / f"compare-{found.name}"
         folder = base / found.name if out and len(jobs) > 1 else base
-        work.start(job, folder, output)
+        work.start(job, folder, output, title=_title(found))
 
 
 @app.command("pimh")
@@ -461,6 +460,10 @@ def _assignments_of(
         elif prefix == name:
             found.append(rest)
     return found
+
+
+def _title(found: Found) -> str:
+    return f"{found.name}: {_summary(found.experiment)}"
 
 
 def _summary(cls: type) -> str:

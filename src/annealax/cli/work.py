@@ -46,18 +46,24 @@ COMMANDS: Mapping[str, Command] = {
 """By name; `annealax.experiments.jobs.JOBS` has what each is asked for."""
 
 
-def start(job: Job, path: Path, speech: Output, *, existing: bool = False) -> None:
+def start(
+    job: Job, path: Path, speech: Output, *, title: str = "", existing: bool = False
+) -> None:
     """Do a job from the beginning.
 
     Args:
         job: What was asked for.
         path: Folder for the files; if it holds a run, the next free one beside it.
         speech: How to speak.
+        title: What is said first, once it is clear that the work can begin.
         existing: Whether to work in the folder as it is, on top of what it holds.
     """
     ready = COMMANDS[job.command].prepare(job, path)
     with deferred_signals():  # from the first file on, a signal ends it in order
-        _do(job, ready, RunFolder(path, existing=existing), speech, fresh=True)
+        folder = RunFolder(path, existing=existing)
+        if title:
+            speech.say(title)
+        _do(job, ready, folder, speech, fresh=True)
 
 
 def resume(path: Path, speech: Output) -> None:
