@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from annealax.experiments.cli import app
 from typer.testing import CliRunner
 
 import annealax as ax
 from annealax import vae
+from annealax.cli.main import app
 from annealax.vae import _train
 
 TINY = vae.Decoder(jr.key(0), num_latents=2, hidden=8, channels=(4, 2), base=1)

@@ -5,9 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -66,7 +63,7 @@ def write_pictures(path: Path, live: Mapping[str, Any]) -> list[str]:
         if "zero_momentum_correlator" in chain.observables:
             figures |= of_chain(chain, chain.configurations.shape[2:])
     else:
-        figures["decoded.png"] = lambda: _draw_decoded(live)
+        figures["decoded.png"] = lambda: _draw_decoded(live["shown"])
     return pictures.draw_figures(folder, figures)
 
 
@@ -120,22 +117,17 @@ def _draw_trace(chain: Any, answer: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _draw_decoded(live: Mapping[str, Any]) -> Figure:
+def _draw_decoded(shown: Mapping[str, np.ndarray]) -> Figure:
     """Images, what encoder and decoder make of them, and draws from the prior."""
-    decoder, encoder = live["trained"].decoder, live["trained"].encoder
-    images = live["images"][:8]
-    count = len(images)
-    means = jax.vmap(lambda image: encoder(image)[0])(jnp.asarray(images, float))
-    prior = jr.normal(live["key"], (count, decoder.num_latents))
-    decode = jax.vmap(lambda z: jax.nn.sigmoid(decoder(z)))
+    count = len(shown["shown_images"])
     figure = Figure((0.95 * max(count, 4), 3.4), layout="constrained")
     axes = figure.subplots(3, count, squeeze=False)
-    rows = (
-        ("test images", images),
-        ("encoded and decoded again", decode(means)),
-        ("draws from the prior, decoded", decode(prior)),
-    )
-    for row, (title, shown) in enumerate(rows):
-        for column, pixels in enumerate(np.asarray(shown)):
+    titles = {
+        "shown_images": "test images",
+        "shown_decoded": "encoded and decoded again",
+        "shown_prior": "draws from the prior, decoded",
+    }
+    for row, (name, title) in enumerate(titles.items()):
+        for column, pixels in enumerate(shown[name]):
             show_image(axes[row, column], pixels, title if column == 0 else "")
     return figure

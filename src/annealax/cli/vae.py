@@ -1,17 +1,23 @@
 """`annealax train-vae`: the decoder of a VAE, trained in a run folder.
 
 - the decoder itself, in half precision, for `targets.VAE(decoder=...)`;
-- `result.npz`: the bound at every step, and on the test images;
+- `result.npz`: the bound at every step and on the test images, and a few images;
 - `vae.json`: what is said at the end.
 """
 
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from annealax import vae
 from annealax.cli.folder import Done, Workplace
 from annealax.experiments.jobs import TrainVAEJob
+
+_SHOWN = 8
 
 
 def prepare(job: TrainVAEJob, _: Path) -> vae.Images:
@@ -48,8 +54,24 @@ def work(place: Workplace, job: TrainVAEJob, images: vae.Images) -> Done:
         "num_test_images": len(images.test),
     }
     place.folder.write_json("vae.json", content)
-    numbers = {"elbo": trained.elbo, "test_elbo": bound}
+    shown = _shown(key_test, trained, images.test[:_SHOWN])
+    numbers = {"elbo": trained.elbo, "test_elbo": bound, **shown}
     place.folder.write_arrays("result.npz", numbers)
     files = [settings.decoder, "result.npz", "vae.json"]
-    live = {"trained": trained, "images": images.test, "key": key_test}
-    return Done(files, content, live | {"vae": content | {"file": str(decoder)}})
+    live = {"vae": content | {"file": str(decoder)}, "shown": shown}
+    return Done(files, content, live)
+
+
+def _shown(
+    key: PRNGKeyArray, trained: vae.Trained, images: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Images, what encoder and decoder make of them, and draws from the prior."""
+    decoder, encoder = trained.decoder, trained.encoder
+    means = jax.vmap(lambda image: encoder(image)[0])(jnp.asarray(images, float))
+    prior = jr.normal(key, (len(images), decoder.num_latents))
+    decode = jax.vmap(lambda z: jax.nn.sigmoid(decoder(z)))
+    return {
+        "shown_images": np.asarray(images),
+        "shown_decoded": np.asarray(decode(means)),
+        "shown_prior": np.asarray(decode(prior)),
+    }
