@@ -8,6 +8,7 @@ from annealax import kernels as kernels
 from annealax import loggers as loggers
 from annealax import targets as targets
 from annealax._arviz import MissingExtraError as MissingExtraError
+from annealax._doubts import Doubt as Doubt
 from annealax._errors import AnnealaxError as AnnealaxError
 from annealax._errors import InvalidInputError as InvalidInputError
 from annealax._errors import SamplingError as SamplingError

@@ -31,8 +31,8 @@ from annealax._result import Result
 from annealax._sampler import Sampler
 from annealax._work.budget import Budget, as_budget
 from annealax._work.checkpoint import Checkpoint, as_checkpoint
+from annealax._work.drive import Callback, as_callbacks, call_all
 from annealax._work.fingerprint import fingerprint
-from annealax._work.snapshots import Callback, as_callbacks, call_all
 from annealax.auto._kept import Kept
 from annealax.auto.density import CountedDensity, FreeDensity
 from annealax.auto.doubts import doubts

@@ -12,6 +12,7 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
+from annealax._doubts import Doubt
 from annealax._result import Result
 from annealax._sampler import Sampler, jitted_pass, pass_arguments
 from annealax._work.checkpoint import Checkpoint
@@ -71,15 +72,18 @@ class Evaluation:
             return float(np.mean((self.log_normalizers - truth) ** 2))
         return None if self.spread is None else self.spread**2
 
-    def warnings(self) -> list[str]:
-        """Reasons, in words, to doubt the first pass, or all of them."""
+    def warnings(self) -> list[Doubt]:
+        """Reasons to doubt the first pass, or all of them."""
         messages = self.result.warnings()
         typical = float(np.sqrt(np.mean(self.stderrs**2)))
         spread = self.spread
         if spread is not None and len(self.stderrs) >= 5 and spread > 2 * typical:
             messages.append(
-                f"passes spread by {spread:.2g}, but their own error bars say "
-                f"{typical:.2g}: trust the spread; some passes may miss modes"
+                Doubt(
+                    "passes-disagree",
+                    f"passes spread by {spread:.2g}, but their own error bars say "
+                    f"{typical:.2g}: trust the spread; some passes may miss modes",
+                )
             )
         return messages
 
