@@ -130,7 +130,7 @@ class Result(eqx.Module):
         names: Sequence[str] | None = None,
         seed: int = 0,
     ) -> Any:
-        """Resampled draws as an `arviz.InferenceData`, with log Z and the weights.
+        """Resampled draws for ArviZ, with log Z and the weights.
 
         Needs the extra `annealax[arviz]`. See `annealax._arviz` for what it holds.
 

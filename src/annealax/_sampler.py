@@ -22,13 +22,13 @@ import jax.random as jr
 from flowjax.bijections import AbstractBijection, Identity
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from annealax import _flows
 from annealax._cotangents import gate, shield
 from annealax._errors import InvalidInputError
 from annealax._particles import Particles, effective_sample_size, weighted_mean
 from annealax._path import AbstractPath, Edge, sanitise
 from annealax._resampling import AbstractResampler, ESSResampling
 from annealax._result import Result, StepInfo
+from annealax.flows.base import check_stacked
 from annealax.kernels import AbstractKernel, NoMove, Point, bind
 
 
@@ -259,7 +259,7 @@ def pass_arguments(
     """What the compiled pass takes, checked."""
     if flows is None:
         return sampler, key, Identity(sampler.path.shape)  # type: ignore[call-arg]
-    _flows.check_stacked(flows, sampler.path)
+    check_stacked(flows, sampler.path)
     return sampler, key, flows
 
 

@@ -27,7 +27,6 @@ import numpy as np
 
 import annealax
 from annealax._errors import InvalidInputError
-from annealax._flows import replicate
 from annealax._work.serialise import FileError, load, replacing, save
 from annealax.experiments._environment import environment
 from annealax.experiments._fields import fields_of
@@ -35,6 +34,7 @@ from annealax.experiments._numbers import json_number
 from annealax.experiments._settings import Settings
 from annealax.experiments.problems import find_experiment
 from annealax.experiments.run import FinishedRun, Outcome, find_method
+from annealax.flows.base import replicate
 
 _SETTINGS = "settings.json"
 _FLOWS = "flows.npz"

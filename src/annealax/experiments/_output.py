@@ -14,7 +14,7 @@ from annealax._errors import AnnealaxError
 from annealax._work.checkpoint import CheckpointWarning
 from annealax._work.drive import Callback, Progress
 from annealax._work.signals import Interrupted, Signals, deferred_signals
-from annealax.loggers._tables import json_value
+from annealax.loggers import json_value
 
 _PLAIN_WIDTH = 110
 """Columns where the output is no terminal: wide enough for every table."""

@@ -17,9 +17,10 @@ import numpy as np
 from flowjax.bijections import AbstractBijection, Chain
 from jaxtyping import Array, PRNGKeyArray
 
+from annealax._checks import whole_numbers
 from annealax._errors import InvalidInputError
 from annealax.flows._transformers import AbstractTransformer, Affine, Spline
-from annealax.flows._validation import check_shape, check_widths
+from annealax.flows.base import flow_shape
 
 
 def coupling(
@@ -48,7 +49,7 @@ def coupling(
         bound: The splines act on [-bound, bound].
         activation: Nonlinearity.
     """
-    shape = check_shape(shape)
+    shape = flow_shape(shape)
     dim = int(np.prod(shape))
     if dim < 2:
         raise InvalidInputError(
@@ -65,7 +66,7 @@ def coupling(
         raise InvalidInputError(
             f"unknown transformer {transformer!r}; choose from {list(kinds)}"
         )
-    widths = check_widths("hidden", hidden)
+    widths = whole_numbers("hidden", hidden)
     layers, order = [], np.arange(dim)
     for index in range(num_layers):
         key, key_split, key_layer = jr.split(key, 3)

@@ -32,6 +32,7 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from annealax._checks import whole_numbers
 from annealax._errors import InvalidInputError
 from annealax.flows._lattice_ops import (
     Permutations,
@@ -42,7 +43,7 @@ from annealax.flows._lattice_ops import (
     spread,
 )
 from annealax.flows._transformers import AbstractTransformer, Affine, Spline
-from annealax.flows._validation import check_shape, check_widths
+from annealax.flows.base import flow_shape
 
 _Half = Float[Array, "_ half"]
 
@@ -75,7 +76,7 @@ def lattice_coupling(
         odd: Make the flow odd, T(-phi) = -T(phi), so that it keeps a symmetry under a
             change of sign. Costs up to twice as much.
     """
-    sides = check_shape(shape)
+    sides = flow_shape(shape)
     if len(sides) != 2 or any(n % 2 for n in sides):
         raise InvalidInputError(
             f"a periodic checkerboard needs two sides of even length, got {shape}; use "
@@ -87,7 +88,7 @@ def lattice_coupling(
         raise InvalidInputError(
             f"kernel_size must be odd and at least 3, got {kernel_size}"
         )
-    widths = check_widths("channels", channels)
+    widths = whole_numbers("channels", channels)
     if not widths:
         raise InvalidInputError("channels must name at least one hidden layer, got ()")
     kinds: dict[str, AbstractTransformer] = {
