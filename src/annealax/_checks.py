@@ -94,9 +94,9 @@ def seed_number(seed: Any) -> int:
     return number
 
 
-def unknown_name(kind: str, name: str, valid: Iterable[str]) -> InvalidInputError:
+def unknown_name(kind: str, name: Any, valid: Iterable[str]) -> InvalidInputError:
     """The error for `name`, which is none of the `valid` ones: with the nearest."""
-    names = list(valid)
+    name, names = str(name), list(valid)
     nearest = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     cut = len(name) > _MAX_NAME_LENGTH
     shown = f"{name[:_MAX_NAME_LENGTH]}..." if cut else name

@@ -18,7 +18,7 @@ import numpy as np
 from blackjax.diagnostics import ess_bulk, rhat
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from annealax._checks import whole_number
+from annealax._checks import unknown_name, whole_number
 from annealax._errors import InvalidInputError
 from annealax._estimates import integrated_autocorrelation_time
 from annealax._path import AbstractPath, GeometricPath
@@ -107,16 +107,11 @@ def mcmc(
         keep_draws: Return the draws too.
     """
     if method not in get_args(Method):
-        raise InvalidInputError(
-            f"unknown method {method!r}; choose from {list(get_args(Method))}"
-        )
+        raise unknown_name("method", method, get_args(Method))
     num_chains = whole_number("num_chains", num_chains)
     num_warmup = whole_number("num_warmup", num_warmup)
-    num_samples = whole_number("num_samples", num_samples)
-    if num_samples < 4:
-        raise InvalidInputError(
-            f"num_samples must be at least 4 to judge convergence, got {num_samples}"
-        )
+    # Fewer cannot be split into halves to judge convergence.
+    num_samples = whole_number("num_samples", num_samples, at_least=4)
     key_init, key_run = jr.split(key)
     path = _as_path(target, initial)
     if initial is None:

@@ -22,6 +22,7 @@ import jax.random as jr
 from flowjax.bijections import AbstractBijection, Identity
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from annealax._checks import whole_number
 from annealax._cotangents import gate, shield
 from annealax._errors import InvalidInputError
 from annealax._particles import Particles, effective_sample_size, weighted_mean
@@ -186,18 +187,10 @@ class Sampler(eqx.Module):
                 raise InvalidInputError(
                     f"{name} must be a {kind}, got {type(value).__name__}"
                 )
-        if (
-            isinstance(num_particles, bool)
-            or int(num_particles) != num_particles
-            or num_particles < 1
-        ):
-            raise InvalidInputError(
-                f"num_particles must be a positive whole number, got {num_particles}"
-            )
         self.path = path
         self.kernel = bind(NoMove() if kernel is None else kernel, path.betas)
         self.resampler = ESSResampling() if resampler is None else resampler
-        self.num_particles = int(num_particles)
+        self.num_particles = whole_number("num_particles", num_particles)
 
     def init(self, key: PRNGKeyArray) -> Particles:
         """Draw the initial particles (Algorithm 3, line 3)."""
