@@ -8,9 +8,10 @@ from annealax import flows as flows
 from annealax import kernels as kernels
 from annealax import loggers as loggers
 from annealax import targets as targets
-from annealax._arviz import MissingExtraError as MissingExtraError
+from annealax._doubts import Doubt as Doubt
 from annealax._errors import AnnealaxError as AnnealaxError
 from annealax._errors import InvalidInputError as InvalidInputError
+from annealax._errors import MissingExtraError as MissingExtraError
 from annealax._errors import SamplingError as SamplingError
 from annealax._mcmc import MarkovChains as MarkovChains
 from annealax._mcmc import mcmc as mcmc

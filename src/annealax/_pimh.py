@@ -99,7 +99,7 @@ class Chain(NamedTuple):
         return float(self.accepted[:, 1:].mean()) if self.accepted.shape[1] > 1 else 1.0
 
     def to_arviz(self, attributes: Mapping[str, Any] | None = None) -> Any:
-        """The chains as `arviz.InferenceData`; needs the extra `annealax[arviz]`.
+        """The chains for ArviZ; needs the extra `annealax[arviz]`.
 
         Configurations, which are unweighted draws, are its posterior. Observables are
         expectations in whole populations, which vary less than draws do: they are in

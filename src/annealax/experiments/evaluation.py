@@ -78,7 +78,7 @@ class Evaluation:
             return float(np.mean((self.log_normalizers - truth) ** 2))
         return None if self.spread is None else self.spread**2
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Doubt]:
         """Reasons to doubt the first pass, or all of them."""
         doubts = list(self.result.warnings())
         typical = float(np.sqrt(np.mean(self.stderrs**2)))

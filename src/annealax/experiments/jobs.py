@@ -26,7 +26,6 @@ from pydantic import (
 
 from annealax._checks import MAX_SEED, unknown_name
 from annealax._errors import InvalidInputError
-from annealax._flows import replicate
 from annealax._result import Result
 from annealax._work.budget import Budget, as_budget
 from annealax._work.serialise import FileError, load
@@ -40,6 +39,7 @@ from annealax.experiments.experiment import Count, Experiment, Positive, Problem
 from annealax.experiments.methods import Method, find_method
 from annealax.experiments.registry import find_experiment, import_module
 from annealax.experiments.settings import Settings, explain, format_value
+from annealax.flows.base import replicate
 
 SETTINGS = "settings.json"
 FLOWS = "flows.npz"

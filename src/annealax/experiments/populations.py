@@ -9,10 +9,10 @@ import numpy as np
 from flowjax.bijections import AbstractBijection, Identity
 from jaxtyping import Array, PRNGKeyArray
 
-from annealax import _flows
 from annealax._particles import Particles
 from annealax._path import Edge
 from annealax._sampler import Sampler
+from annealax.flows.base import select
 
 
 class Population(NamedTuple):
@@ -48,7 +48,7 @@ def populations(
         kept[0] = _population(0.0, particles.x, particles.weights, particles)
     identity = Identity(sampler.path.shape)  # type: ignore[call-arg]
     for k in range(sampler.path.num_transitions):
-        flow = identity if flows is None else _flows.select(flows, k)
+        flow = identity if flows is None else select(flows, k)
         edge = jax.tree.map(lambda leaf, k=k: leaf[k], sampler.path.edges)
         before = particles.weights
         particles, moved = _step(

@@ -33,6 +33,7 @@ from flowjax.bijections import AbstractBijection
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from annealax._checks import whole_number
 from annealax._errors import InvalidInputError, SamplingError
 from annealax._estimates import integrated_autocorrelation_time
 from annealax._particles import Particles
@@ -269,8 +270,7 @@ def _check(
         raise InvalidInputError(
             f"learn replaces the target of a GeometricPath, got {type(path).__name__}"
         )
-    if num_steps < 2:
-        raise InvalidInputError(f"num_steps must be at least 2, got {num_steps}")
+    whole_number("num_steps", num_steps, at_least=2)
     if not 0 < average <= 1:
         raise InvalidInputError(f"average must be above 0, at most 1; got {average}")
     GeometricPath(path.initial, model(parameters), path.betas)  # raises if unfit

@@ -1,7 +1,13 @@
-"""Text files with one line for each step, written while the work goes on.
+"""Loggers: callbacks for `fit` and `pimh` that keep the numbers of every step.
 
-Work that resumes from a checkpoint makes some steps a second time: their first lines
-are dropped, and so is a last line that was cut short.
+A logger is any function of a snapshot: it reads `snapshot.step` and
+`snapshot.metrics()`. Give one or several as `callback=`:
+
+    ax.fit(..., callback=[ax.loggers.CSV("run.csv"), ax.loggers.TensorBoard("logs")])
+
+Text files have one line for each step. Work that resumes from a checkpoint makes some
+steps a second time: their first lines are dropped, and so is a last line that was cut
+short.
 """
 
 import csv
@@ -9,15 +15,20 @@ import io
 import json
 import math
 import os
+import time
 import warnings
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from annealax._errors import MissingExtraError
 from annealax._work.checkpoint import CheckpointWarning
 from annealax._work.drive import Progress
 from annealax._work.serialise import FileError, replacing
+
+_VERSION = "brain.Event:2"  # of the format of event files
 
 
 class _Lines(ABC):
@@ -33,14 +44,11 @@ class _Lines(ABC):
 
     def __call__(self, snapshot: Progress) -> None:
         """Add a line for each step of a device call."""
-        metrics = snapshot.metrics()
-        count = len(next(iter(metrics.values())))
-        first = snapshot.step - count
         rows = [
-            {"step": first + i + 1, "seconds": round(snapshot.seconds, 3)}
-            | {name: values[i].item() for name, values in metrics.items()}
-            for i in range(count)
+            {"step": step, "seconds": round(snapshot.seconds, 3)} | numbers
+            for step, numbers in _steps(snapshot)
         ]
+        first = snapshot.step - len(rows)
         try:
             if not self._ready:
                 self._begin(first, list(rows[0]) if rows else [])
@@ -142,3 +150,73 @@ class JSONLines(_Lines):
 def json_value(value: Any) -> Any:
     """The value, or None where JSON has no word for it."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class TensorBoard:
+    """Numbers of every step for `tensorboard --logdir FOLDER`.
+
+    Needs the extra `annealax[tensorboard]`.
+
+    Args:
+        folder: Folder for the event file, one for each run.
+        prefix: Put before the name of every number, such as "training/".
+
+    Raises:
+        MissingExtraError: If tensorboardX is not installed.
+    """
+
+    def __init__(self, folder: str | os.PathLike, *, prefix: str = ""):
+        self.folder = Path(folder)
+        self.prefix = prefix
+        self._writer: Any = None
+        try:
+            import tensorboardX  # noqa: F401, PLC0415
+        except ImportError as error:
+            raise MissingExtraError(
+                f"logging for TensorBoard needs tensorboardX, which cannot be imported "
+                f"({error}): pip install 'annealax[tensorboard]'"
+            ) from error
+
+    def __call__(self, snapshot: Progress) -> None:
+        """Add the steps of a device call."""
+        from tensorboardX.proto.event_pb2 import Event  # noqa: PLC0415
+        from tensorboardX.proto.summary_pb2 import Summary  # noqa: PLC0415
+
+        now = time.time()
+        try:
+            if self._writer is None:
+                self._writer = self._open(Event(wall_time=now, file_version=_VERSION))
+            for step, numbers in _steps(snapshot):
+                values = [
+                    Summary.Value(tag=f"{self.prefix}{name}", simple_value=value)
+                    for name, value in numbers.items()
+                ]
+                event = Event(wall_time=now, step=step, summary=Summary(value=values))
+                self._writer.write(event.SerializeToString())
+            self._writer.flush()
+        except OSError as error:  # a log must not end the work
+            warnings.warn(
+                f"cannot write to {self.folder}: {error.strerror}; some steps are lost",
+                CheckpointWarning,
+                stacklevel=2,
+            )
+
+    def _open(self, first: Any) -> Any:
+        """A new file; tensorboardX's usual writer, a thread, hangs on a full disk."""
+        from tensorboardX import RecordWriter  # noqa: PLC0415
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{first.wall_time:.6f}.annealax"
+        writer = RecordWriter(str(self.folder / name))
+        weakref.finalize(self, writer.close)
+        writer.write(first.SerializeToString())
+        return writer
+
+
+def _steps(snapshot: Progress) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and metrics of each step of a device call."""
+    metrics = snapshot.metrics()
+    count = len(next(iter(metrics.values())))
+    for i in range(count):
+        numbers = {name: values[i].item() for name, values in metrics.items()}
+        yield snapshot.step - count + i + 1, numbers

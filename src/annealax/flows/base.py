@@ -1,4 +1,6 @@
-"""Flows as data: which leaves are trained, and one flow per transition."""
+"""What all flows share: their contract, and one flow per transition as one tree."""
+
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -7,8 +9,17 @@ import paramax
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PyTree
 
+from annealax._checks import whole_numbers
 from annealax._errors import InvalidInputError
 from annealax._path import AbstractPath
+
+
+def flow_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
+    """A shape as a tuple; a number is the length of a vector."""
+    sizes = whole_numbers("the shape of a flow", shape)
+    if not sizes:
+        raise InvalidInputError("a flow needs at least one axis, got the shape ()")
+    return sizes
 
 
 def partition(flow: AbstractBijection) -> tuple[PyTree, PyTree]:
