@@ -17,7 +17,6 @@ import optax
 from flowjax.bijections import AbstractBijection
 from flowjax.distributions import Normal
 from jaxtyping import Array, PRNGKeyArray
-from matplotlib.figure import Figure
 
 from annealax import flows, kernels
 from annealax._errors import InvalidInputError
@@ -26,7 +25,6 @@ from annealax._path import GeometricPath
 from annealax._resampling import AbstractResampler, ESSResampling
 from annealax._sampler import Sampler
 from annealax.experiments._fields import Doc, check_value, fields_of
-from annealax.experiments.problem_pictures import draw_parameters
 from annealax.targets import AbstractTarget
 from annealax.targets._posterior import AbstractPosterior
 from annealax.trainers import CRAFT, AbstractTrainer
@@ -160,15 +158,15 @@ class Settings(ABC):
     def flow(self, key: PRNGKeyArray) -> AbstractBijection:
         """Where the flow of every transition starts."""
 
-    def pictures(self, outcome: Any) -> Mapping[str, Callable[[], Figure]]:
+    def pictures(self, run: Any) -> Mapping[str, Callable[[], Any]]:
         """Pictures that only this problem has: file name to what makes the figure.
 
         They join the generic ones, and replace one of the same name.
 
         Args:
-            outcome: The `Outcome` of a run with these settings.
+            run: A run with these settings, as `annealax.load_run` gives it.
         """
-        del outcome
+        del run
         return {}
 
     def values(self) -> Mapping[str, Any]:
@@ -305,12 +303,8 @@ class VectorSettings(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PosteriorSettings(VectorSettings):
-    """Settings of a posterior with named parameters, which get a picture."""
+    """Settings of a posterior with named parameters."""
 
     @abstractmethod
     def target(self) -> AbstractPosterior:
         """The posterior."""
-
-    def pictures(self, outcome: Any) -> Mapping[str, Callable[[], Figure]]:
-        """Marginals of the named parameters."""
-        return {"parameters.png": lambda: draw_parameters(outcome, self.target())}

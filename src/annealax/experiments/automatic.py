@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 
+from annealax import report
 from annealax._arviz import MissingExtraError, to_netcdf
 from annealax._errors import InvalidInputError
 from annealax._work.serialise import FileError
 from annealax.auto import Sample, sample
-from annealax.experiments import page_command
 from annealax.experiments._environment import environment
 from annealax.experiments._folder import CHECKPOINTS, METRICS, RunFolder
 from annealax.experiments._numbers import json_number
@@ -195,9 +195,7 @@ def _run(plan: Automatic, folder: RunFolder, output: Output) -> None:
         names = _write(plan, folder, result)
 
     def show(console: Console) -> None:
-        console.print(result.summary(), highlight=False, soft_wrap=True, markup=False)
-        if (line := _against_exact(density, result)) is not None:
-            console.print(line, highlight=False)
+        report.show(console, folder.path)
         console.print(
             f"Files in {folder.path}: {', '.join(names)}",
             highlight=False,
@@ -207,30 +205,17 @@ def _run(plan: Automatic, folder: RunFolder, output: Output) -> None:
     output.finish(show, lambda: {**_answer(plan, result), "files": names})
 
 
-def _against_exact(density: Any, result: Sample) -> str | None:
-    exact = density.log_normalizer if isinstance(density, AbstractTarget) else None
-    if exact is None:
-        return None
-    error = result.log_normalizer - exact
-    return (
-        f"exact   log Z {exact:.4f}: off by {error:+.4f}, "
-        f"{error / result.log_normalizer_stderr:+.1f} standard errors"
-    )
-
-
 def _write(plan: Automatic, folder: RunFolder, result: Sample) -> list[str]:
     folder.write_arrays("result.npz", arrays_of(result))
     folder.write_json("answer.json", _answer(plan, result))
     folder.write_json("table.json", _table(plan, result))
     with folder.writing("summary.txt") as file:
         file.write((result.summary() + "\n").encode())
-    with folder.writing("answer.png") as file:
-        result.plot().savefig(file, dpi=120, format="png")
-    names = ["result.npz", "answer.json", "summary.txt", "answer.png"]
+    names = ["result.npz", "answer.json", "summary.txt"]
     with contextlib.suppress(MissingExtraError):
         to_netcdf(folder.path / "result.nc", result.to_arviz())
         names.append("result.nc")
-    return names + page_command.write_page(folder)
+    return names + report.write_pictures(folder.path) + report.write_page(folder.path)
 
 
 def _table(plan: Automatic, result: Sample) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from rich import box
 from rich.table import Table
 
 import annealax
+from annealax import report
 from annealax._errors import AnnealaxError, InvalidInputError
 from annealax._work.budget import parse_budget
-from annealax.experiments import compare, page_command, sample_command, vae_command
+from annealax.experiments import compare, sample_command, vae_command
 from annealax.experiments._compilation import reuse_compiled_programs
 from annealax.experiments._fields import fields_of, format_value, parse_overrides
 from annealax.experiments._folder import RunFolder, write_settings
@@ -297,7 +298,23 @@ def particle_mcmc(
     start_chains(run, plan, Output(quiet=quiet, as_json=as_json))
 
 
-app.command("report")(_clean_errors(page_command.report))
+@app.command("report")
+@_clean_errors
+def report_command(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for the page; report.html, in the folder of the run, or in the "
+            "current folder for several runs."
+        ),
+    ] = None,
+) -> None:
+    """Write the page of a run again, or a page that compares several runs."""
+    place = runs[0] if len(runs) == 1 else Path()
+    typer.echo(report.write_comparison(runs, out or place / "report.html"))
+
+
 app.command("sample")(_clean_errors(sample_command.sample))
 app.command("train-vae")(_clean_errors(vae_command.train_vae))
 

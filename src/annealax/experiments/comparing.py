@@ -1,24 +1,26 @@
 """Compare methods in a folder: what `annealax compare` and `resume` share."""
 
-import functools
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from rich.console import Console
 
+from annealax import report
 from annealax._errors import InvalidInputError
 from annealax._work.budget import Budget
 from annealax._work.checkpoint import Checkpoint
 from annealax._work.serialise import FileError
 from annealax._work.snapshots import Callback, Progress
-from annealax.experiments import compare_report, page_command, pictures
 from annealax.experiments._folder import (
     CHECKPOINTS,
     METRICS,
     RunFolder,
     read_settings,
 )
+from annealax.experiments._numbers import json_number
 from annealax.experiments._output import Output
 from annealax.experiments._settings import Settings
 from annealax.experiments._working import working
@@ -102,24 +104,65 @@ def run_comparison(plan: ComparisonPlan, folder: RunFolder, output: Output) -> N
         )
         truth = plan.settings.target().log_normalizer
         outcome = Comparison(plan.name, plan.seed, plan.budget, truth, tuple(rows))
-        folder.write_json("compare.json", compare_report.as_json(outcome))
-        folder.write_arrays("compare.npz", compare_report.as_arrays(outcome))
-        figure = functools.partial(compare_report.draw, outcome)
+        folder.write_json("compare.json", as_json(outcome))
+        folder.write_arrays("compare.npz", as_arrays(outcome))
         names = ["compare.json", "compare.npz"]
-        names += pictures.draw_figures(folder, {"compare.png": figure})
-        names += page_command.write_page(folder)
+        names += report.write_pictures(folder.path) + report.write_page(folder.path)
 
     def show(console: Console) -> None:
-        compare_report.show(console, outcome)
+        report.show(console, folder.path)
         text = f"Files in {folder.path}: {', '.join(names)}"
         console.print(text, highlight=False, soft_wrap=True)
 
     output.finish(
         show,
         lambda: {
-            **compare_report.as_json(outcome),
+            **as_json(outcome),
             "command": COMMAND,
             "folder": str(folder.path),
             "files": names,
         },
     )
+
+
+def as_json(outcome: Comparison) -> dict[str, Any]:
+    """All numbers."""
+    return {
+        "name": outcome.name,
+        "seed": outcome.seed,
+        "budget": dataclasses.asdict(outcome.budget),
+        "log_normalizer_true": outcome.truth,
+        "rows": [
+            {
+                "method": row.name,
+                "what": row.what,
+                "attempts": [
+                    {
+                        "log_normalizer": _optional(a.log_normalizer),
+                        "ess": json_number(a.ess),
+                        "rhat": _optional(a.rhat),
+                        "evaluations": a.evaluations,
+                        "training_seconds": a.training_seconds,
+                        "seconds": a.seconds,
+                        "compile_seconds": a.compile_seconds,
+                        "memory": a.memory,
+                    }
+                    for a in row.attempts
+                ],
+            }
+            for row in outcome.rows
+        ],
+    }
+
+
+def as_arrays(outcome: Comparison) -> dict[str, np.ndarray]:
+    """The curve of every repeat: seconds, evaluations, log Z."""
+    return {
+        f"{row.name}_{index}": attempt.curve
+        for row in outcome.rows
+        for index, attempt in enumerate(row.attempts)
+    }
+
+
+def _optional(value: float | None) -> float | None:
+    return None if value is None else json_number(value)

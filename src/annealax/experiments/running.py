@@ -5,16 +5,17 @@ checkpoints with the same numbers to the bit.
 """
 
 import json
+import types
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
 
+from annealax import report
 from annealax._work.checkpoint import Checkpoint
 from annealax._work.serialise import FileError
 from annealax._work.snapshots import Callback
-from annealax.experiments import chains, page_command, pictures, report
-from annealax.experiments._arviz_file import write_arviz, write_chain_arviz
+from annealax.experiments import chains
 from annealax.experiments._environment import environment
 from annealax.experiments._folder import (
     CHECKPOINTS,
@@ -28,8 +29,10 @@ from annealax.experiments._folder import (
 from annealax.experiments._numbers import json_number
 from annealax.experiments._output import Output
 from annealax.experiments._working import working
-from annealax.experiments.run import Job
+from annealax.experiments.run import Job, Outcome
 from annealax.loggers import JSONLines
+from annealax.report.arviz_files import write_arviz, write_chain_arviz
+from annealax.report.tables import chain_rows
 
 _CHAINS = "pimh.json"
 
@@ -67,11 +70,12 @@ def run_job(
         write_outcome(folder, outcome)
         signals.stop_if_asked("the numbers are there, the pictures are not")
         output.say("drawing")
-        names = ["result.npz", *pictures.draw_all(folder, outcome)]
-        names += write_arviz(folder, outcome) + page_command.write_page(folder)
+        live = loaded(outcome)
+        names = ["result.npz", *report.write_pictures(folder.path, live)]
+        names += write_arviz(folder.path, live) + report.write_page(folder.path)
 
     def show(console: Console) -> None:
-        report.show(console, outcome)
+        report.show(console, folder.path)
         _show_files(console, folder, names)
 
     output.finish(
@@ -85,6 +89,20 @@ def run_job(
             "files": names,
             **outcome_table(outcome),
         },
+    )
+
+
+def loaded(outcome: Outcome) -> Any:
+    """An outcome in memory as what `annealax.load_run` gives."""
+    return types.SimpleNamespace(
+        name=outcome.name,
+        method=outcome.method,
+        seed=outcome.seed,
+        settings=outcome.settings,
+        problem=types.SimpleNamespace(target=outcome.settings.target()),
+        sampler=outcome.main.sampler,
+        flows=outcome.main.flows,
+        result=outcome.main.result,
     )
 
 
@@ -136,12 +154,12 @@ def _run_chains(
             checkpoint=_chain_store(folder, plan),
         )
         names = chains.write(folder, done)
-        names += write_chain_arviz(folder, done.chain, finished.name)
-        names += pictures.draw_figures(folder, chains.figures(done))
-        names += page_command.write_page(folder)
+        names += write_chain_arviz(folder.path, done.chain, finished.name)
+        names += report.write_pictures(folder.path)
+        names += report.write_page(folder.path)
 
     def show(console: Console) -> None:
-        chains.show(console, done)
+        report.show(console, folder.path, part="pimh")
         _show_files(console, folder, names)
 
     output.finish(show, lambda: _chain_event(done, folder, names))
@@ -156,9 +174,8 @@ def _chain_event(done, folder: RunFolder, names: list[str]) -> dict[str, Any]:
         "acceptance_rate": done.chain.acceptance_rate,
         "expectations": {
             name: {"mean": json_number(mean), "stderr": json_number(error)}
-            for name, mean, error, _ in chains.rows(done.chain)
+            for name, mean, error, _ in chain_rows(done.chain)
         },
-        "remarks": list(chains.remarks(done)),
     }
 
 

@@ -7,7 +7,6 @@
 - settings, environment, metrics, checkpoints and a page, as for every run.
 """
 
-import functools
 import json
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -17,14 +16,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import typer
-from matplotlib.figure import Figure
 from rich.console import Console
 
-from annealax import vae
+from annealax import report, vae
 from annealax._work.checkpoint import Checkpoint
 from annealax._work.serialise import FileError
 from annealax._work.snapshots import Callback
-from annealax.experiments import page_command, pictures
 from annealax.experiments._folder import (
     CHECKPOINTS,
     METRICS,
@@ -34,7 +31,6 @@ from annealax.experiments._folder import (
 from annealax.experiments._options import AsJson, CheckpointSeconds, Quiet
 from annealax.experiments._output import Output
 from annealax.experiments._working import working
-from annealax.experiments.problem_pictures import show_image
 from annealax.loggers import JSONLines
 
 COMMAND = "train-vae"
@@ -157,18 +153,18 @@ def _run(
         # What is in the file: rounded to half precision.
         decoder = vae.load_decoder(plan.decoder)
         bound = vae.elbo(key_test, decoder, trained.encoder, images.test)
-        folder.write_arrays("result.npz", {"elbo": trained.elbo, "test_elbo": bound})
+        shown = _shown(key_test, decoder, trained.encoder, images.test[:_SHOWN])
+        folder.write_arrays(
+            "result.npz", {"elbo": trained.elbo, "test_elbo": bound, **shown}
+        )
         summary: dict[str, Any] = {
             "test_elbo": bound,
             "num_train_images": len(images.train),
             "num_test_images": len(images.test),
         }
         folder.write_json("vae.json", summary)
-        trained = trained._replace(decoder=decoder)
-        draw = functools.partial(_draw, key_test, trained, images.test[:_SHOWN])
         names = [plan.decoder, "result.npz", "vae.json"]
-        names += pictures.draw_figures(folder, {"decoded.png": draw})
-        names += page_command.write_page(folder)
+        names += report.write_pictures(folder.path) + report.write_page(folder.path)
 
     def show(console: Console) -> None:
         text = (
@@ -188,21 +184,15 @@ def _run(
     )
 
 
-def _draw(key, trained: vae.Trained, images: np.ndarray) -> Figure:
+def _shown(
+    key, decoder: vae.Decoder, encoder: Any, images: np.ndarray
+) -> dict[str, np.ndarray]:
     """Images, what encoder and decoder make of them, and draws from the prior."""
-    decoder, encoder = trained.decoder, trained.encoder
-    count = len(images)
     means = jax.vmap(lambda image: encoder(image)[0])(jnp.asarray(images, float))
-    prior = jr.normal(key, (count, decoder.num_latents))
+    prior = jr.normal(key, (len(images), decoder.num_latents))
     decode = jax.vmap(lambda z: jax.nn.sigmoid(decoder(z)))
-    figure = Figure((0.95 * max(count, 4), 3.4), layout="constrained")
-    axes = figure.subplots(3, count, squeeze=False)
-    rows = (
-        ("test images", images),
-        ("encoded and decoded again", decode(means)),
-        ("draws from the prior, decoded", decode(prior)),
-    )
-    for row, (title, shown) in enumerate(rows):
-        for column, pixels in enumerate(np.asarray(shown)):
-            show_image(axes[row, column], pixels, title if column == 0 else "")
-    return figure
+    return {
+        "shown_images": np.asarray(images),
+        "shown_decoded": np.asarray(decode(means)),
+        "shown_prior": np.asarray(decode(prior)),
+    }

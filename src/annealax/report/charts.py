@@ -754,7 +754,9 @@ def comparison_panels(comparison: Comparison) -> list[Panel]:
                 deployed = curve[:, 0] > attempt.training_seconds
                 x, y = curve[:, column], curve[:, 2]
                 if not legend:
-                    axis.plot(x[~deployed], y[~deployed], color=color, lw=0.5, alpha=0.3)
+                    axis.plot(
+                        x[~deployed], y[~deployed], color=color, lw=0.5, alpha=0.3
+                    )
                 axis.plot(x[deployed], y[deployed], color=color, lw=1.2, alpha=0.8)
                 label = method_label(each.method) if repeat == 0 else None
                 axis.plot(x[-1], y[-1], "o", color=color, ms=4, mew=0, label=label)

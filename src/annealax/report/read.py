@@ -595,9 +595,7 @@ def _read_header(path: Path) -> dict[str, Any]:
 # Files.
 
 
-def _read_json(
-    file: Path, model: type[_Model], missing: str
-) -> _Model:
+def _read_json(file: Path, model: type[_Model], missing: str) -> _Model:
     """What a JSON file holds; `missing` says why it may not be there."""
     try:
         return model.model_validate_json(file.read_bytes())

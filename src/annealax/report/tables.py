@@ -265,7 +265,8 @@ def run_table(run: Run) -> Table:
             row, truth
         ),
         Column(
-            f"mean of {count}", f"of log Z over {'replicates' if run.pooled else 'passes'}"
+            f"mean of {count}",
+            f"of log Z over {'replicates' if run.pooled else 'passes'}",
         ): lambda row: number_text(row.mean),
         Column("spread", "standard deviation over them"): lambda row: number_text(
             row.spread
@@ -279,8 +280,8 @@ def run_table(run: Run) -> Table:
         Column("time", "of a pass", rank=1): lambda row: duration_text(
             row.seconds_per_pass
         ),
-        Column("evals", "density evaluations of a pass", rank=2): lambda row: count_text(
-            row.evaluations_per_pass
+        Column("evals", "density evaluations of a pass", rank=2): lambda row: (
+            count_text(row.evaluations_per_pass)
         ),
     }
     if truth is None:
@@ -404,7 +405,8 @@ def parameter_table(draws: Draws) -> Table:
         column = draws.values[:, index]
         ends = weighted_quantiles(column, draws.weights, [0.05, 0.5, 0.95])
         numbers = (mean[index], spread[index], *ends)
-        rows.append((name, *(f"{number:.4g}" for number in numbers)))
+        form = _form(spread[index])
+        rows.append((name, *(format(number, form) for number in numbers)))
     more = ()
     if total > _MOST_ROWS:
         more = (f"The first {_MOST_ROWS} of {total}; all are in result.npz.",)
@@ -417,12 +419,21 @@ def parameter_table(draws: Draws) -> Table:
     )
 
 
+def _form(spread: float) -> str:
+    """How to write numbers that spread so much: to four digits of the spread."""
+    if not math.isfinite(spread) or not 1e-4 < spread < 1e5:
+        return ".4g"
+    return f".{max(0, 3 - math.floor(math.log10(spread)))}f"
+
+
 def runs_table(runs: Mapping[str, Run]) -> Table:
     """Log Z of each run, with its cost."""
     columns: dict[Column, Callable[[str, Run], str]] = {
         Column("run"): lambda name, run: name,
         Column("problem", number=False): lambda name, run: run.asked.name,
-        Column("method", number=False): lambda name, run: method_label(run.asked.method),
+        Column("method", number=False): lambda name, run: method_label(
+            run.asked.method
+        ),
         Column("log Z", "one pass, or replicates pooled, with its error bar"): (
             lambda name, run: estimate_text(
                 run.main.log_normalizer, run.main.log_normalizer_stderr
@@ -576,15 +587,17 @@ def comparison_table(comparison: Comparison) -> Table:
     columns: dict[Column, Callable[[Contender], str]] = {
         Column(""): lambda each: method_label(each.method),
         Column("log Z", "mean over repeats, each of which pools its passes"): (
-            lambda each: number_text(float(each.log_normalizers.mean()))
-            if len(each.log_normalizers)
-            else "none"
+            lambda each: (
+                number_text(float(each.log_normalizers.mean()))
+                if len(each.log_normalizers)
+                else "none"
+            )
         ),
-        Column("spread", "over repeats"): lambda each: number_text(
-            float(each.log_normalizers.std(ddof=1))
-        )
-        if len(each.log_normalizers) > 1
-        else "",
+        Column("spread", "over repeats"): lambda each: (
+            number_text(float(each.log_normalizers.std(ddof=1)))
+            if len(each.log_normalizers) > 1
+            else ""
+        ),
         Column("ESS", "of a final population, as a share of the particles"): (
             lambda each: percent_text(each.average("ess"))
         ),
@@ -674,8 +687,10 @@ def settings_table(asked: Asked, meanings: Mapping[str, str]) -> Table:
     changed = len([name for name in names if name in asked.overrides])
     note = "All as they come."
     if changed:
-        note = f"Changed for this run: the first {changed}." if changed > 1 else (
-            "Changed for this run: the first."
+        note = (
+            f"Changed for this run: the first {changed}."
+            if changed > 1
+            else ("Changed for this run: the first.")
         )
     return Table(
         "Settings",

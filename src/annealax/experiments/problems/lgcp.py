@@ -6,13 +6,11 @@ from typing import Annotated, Any
 
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
-from matplotlib.figure import Figure
 
 from annealax import flows, targets
 from annealax._objectives import Estimator
 from annealax.experiments._fields import Doc
 from annealax.experiments._settings import Schedule, Settings
-from annealax.experiments.problem_pictures import draw_intensity
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,11 +49,13 @@ class LGCP(Settings):
         """A diagonal affine flow."""
         return flows.diagonal_affine(key, self.target().shape)
 
-    def pictures(self, outcome: Any) -> Mapping[str, Callable[[], Figure]]:
+    def pictures(self, run: Any) -> Mapping[str, Callable[[], Any]]:
         """The intensity with the trees on it."""
-        target = self.target()
+        from annealax.report import problem_charts  # noqa: PLC0415
+
+        target = run.problem.target
         return {
-            "intensity.png": lambda: draw_intensity(
-                outcome, target, target.points(), target.window, "m"
+            "intensity.png": lambda: problem_charts.draw_intensity(
+                run, target, target.points(), target.window, "m"
             )
         }

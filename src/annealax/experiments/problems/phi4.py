@@ -6,11 +6,9 @@ from typing import Annotated, Any, Literal
 
 from flowjax.bijections import AbstractBijection, Chain
 from jaxtyping import PRNGKeyArray
-from matplotlib.figure import Figure
 
 from annealax import flows, targets
 from annealax._errors import InvalidInputError
-from annealax.experiments import lattice_pictures
 from annealax.experiments._fields import Doc
 from annealax.experiments._settings import Settings
 
@@ -91,9 +89,11 @@ class Phi4(Settings):
             )
         return parts[0] if len(parts) == 1 else Chain(parts)
 
-    def pictures(self, outcome: Any) -> Mapping[str, Callable[[], Figure]]:
+    def pictures(self, run: Any) -> Mapping[str, Callable[[], Any]]:
         """Fields along the ladder and the two signs of the magnetisation."""
-        return lattice_pictures.of_run(outcome)
+        from annealax.report import problem_charts  # noqa: PLC0415
+
+        return problem_charts.lattice(run)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,12 +4,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from matplotlib.figure import Figure
-
 from annealax import targets
 from annealax.experiments._fields import Doc
 from annealax.experiments._settings import VectorSettings
-from annealax.experiments.problem_pictures import draw_digits
 from annealax.vae import load_decoder
 
 
@@ -37,6 +34,10 @@ class VAE(VectorSettings):
         decoder = load_decoder(self.decoder) if self.decoder else None
         return targets.VAE(self.digit, decoder=decoder)
 
-    def pictures(self, outcome: Any) -> Mapping[str, Callable[[], Figure]]:
+    def pictures(self, run: Any) -> Mapping[str, Callable[[], Any]]:
         """The digit, prior draws, posterior draws."""
-        return {"digits.png": lambda: draw_digits(outcome, self.target())}
+        from annealax.report import problem_charts  # noqa: PLC0415
+
+        return {
+            "digits.png": lambda: problem_charts.draw_digits(run, run.problem.target)
+        }

@@ -1,5 +1,6 @@
-"""The ArviZ files of a run, `result.nc` and `pimh.nc`, where ArviZ is installed."""
+"""Files for ArviZ in a run folder, `result.nc` and `pimh.nc`, where it is installed."""
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -7,15 +8,13 @@ import jax
 from annealax import _arviz
 from annealax._chain import Chain
 from annealax._errors import InvalidInputError
-from annealax.experiments._folder import RunFolder
-from annealax.experiments.run import Outcome
 from annealax.targets._posterior import AbstractPosterior
 
 NAME, CHAIN_NAME = "result.nc", "pimh.nc"
 
 
-def write_arviz(folder: RunFolder, outcome: Outcome) -> list[str]:
-    """Write the first pass of the method for ArviZ; returns the names of the files.
+def write_arviz(path: Path, run: Any) -> list[str]:
+    """Write the first pass of a loaded run for ArviZ; returns the names of the files.
 
     Posteriors are written as their named parameters in their own space. Without ArviZ
     nothing is written.
@@ -24,7 +23,7 @@ def write_arviz(folder: RunFolder, outcome: Outcome) -> list[str]:
         _arviz.import_arviz()
     except _arviz.MissingExtraError:
         return []
-    result, target = outcome.main.result, outcome.settings.target()
+    result, target = run.result, run.problem.target
     values: Any = result.x
     if isinstance(target, AbstractPosterior):
         values = jax.vmap(target.constrain)(result.x)
@@ -34,31 +33,27 @@ def write_arviz(folder: RunFolder, outcome: Outcome) -> list[str]:
         log_normalizer=result.log_normalizer,
         log_normalizer_stderr=result.log_normalizer_stderr,
         roots=result.particles.roots,
-        seed=outcome.seed,
-        attributes={
-            "name": outcome.name,
-            "method": outcome.method,
-            "seed": outcome.seed,
-        },
+        seed=run.seed,
+        attributes={"name": run.name, "method": run.method, "seed": run.seed},
     )
-    return _write(folder, NAME, data)
+    return _write(path / NAME, data)
 
 
-def write_chain_arviz(folder: RunFolder, chain: Chain, name: str) -> list[str]:
+def write_chain_arviz(path: Path, chain: Chain, name: str) -> list[str]:
     """Write chains of particle MCMC for ArviZ, if it is installed."""
     try:
         data = chain.to_arviz({"name": name, "method": "pimh"})
     except _arviz.MissingExtraError:
         return []
-    return _write(folder, CHAIN_NAME, data)
+    return _write(path / CHAIN_NAME, data)
 
 
-def _write(folder: RunFolder, name: str, data: Any) -> list[str]:
+def _write(file: Path, data: Any) -> list[str]:
     try:
-        _arviz.to_netcdf(folder.path / name, data)
+        _arviz.to_netcdf(file, data)
     except OSError as error:
         raise InvalidInputError(
-            f"cannot write {folder.path / name}: {error}; free some space or choose "
-            "another folder with --out."
+            f"cannot write {file}: {error}; free some space or choose another folder "
+            "with --out."
         ) from error
-    return [name]
+    return [file.name]
