@@ -42,9 +42,7 @@ from blackjax.smc import adaptive_tempered, extend_params, resampling, tempered
 
 import annealax as ax
 from annealax._estimates import log_mean
-from annealax.auto._pilot import run_pilot
-from annealax.auto._placement import Placement, placed_path
-from annealax.auto._plan import first_plan
+from annealax.auto.tuning import first_plan
 
 compiling = 0.0
 
@@ -170,28 +168,27 @@ def _worst_moment(target, result):
 def plain_runner(target, scale, evaluations):
     """Adaptive SMC with so many evaluations: how many particles, and one run."""
     size = math.prod(target.shape)
-    path = placed_path(
-        lambda vector: target(vector.reshape(target.shape)),
-        Placement(np.zeros(size), np.full(size, scale)),
-        1,
-    )
+    density = CountedDensity(lambda x: target(x.reshape(target.shape)), size)
+    start = normal_start(Linear(np.zeros(size), np.full(size, scale)))
+    path = start.path(density.log_density, 1)
 
     def run(key, count):
-        return run_pilot(key, path, num_particles=count, conditional_ess=0.9)
+        return adaptive_pass(key, path, density, num_particles=count)
 
-    trial = run(jr.key(1000), 500)
-    count = int(np.clip(500 * evaluations / trial.num_evaluations, 500, 50_000))
+    run(jr.key(1000), 500)
+    trial = density.num_evaluations
+    count = int(np.clip(500 * evaluations / trial, 500, 50_000))
     if size > 500:
         count = min(count, 3000)
 
     def plain(seed):
-        began = time.perf_counter()
+        began, before = time.perf_counter(), density.num_evaluations
         pilot = run(jr.key(2000 + seed), count)
         return {
             "log_z": pilot.log_normalizer,
             "particles": count,
             "temperatures": len(pilot.betas) - 1,
-            "evaluations": pilot.num_evaluations,
+            "evaluations": density.num_evaluations - before,
             "seconds": time.perf_counter() - began,
         }
 
@@ -205,18 +202,18 @@ def long_smc(target, evaluations):
     so that Z is unbiased and passes can be pooled.
     """
     size = math.prod(target.shape)
-    placement = Placement(np.zeros(size), np.ones(size))
+    start = normal_start(Linear(np.zeros(size), np.ones(size)))
 
     def density(vector):
         return target(vector.reshape(target.shape))
 
-    pilot = run_pilot(
+    pilot = adaptive_pass(
         jr.key(5),
-        placed_path(density, placement, 1),
+        start.path(density, 1),
+        CountedDensity(density, size),
         num_particles=2000,
-        conditional_ess=0.9,
     )
-    plan = first_plan(pilot, placement, 2000)
+    plan = first_plan(start, pilot, 2000)
     count = plan.num_transitions  # of equal work already
     plan = plan.respaced(np.ones(count), 4 * count)
     sampler = plan.sampler(density)

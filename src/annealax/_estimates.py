@@ -75,7 +75,7 @@ def rounding_of(log_normalizers: np.ndarray) -> float:
 
 
 def weighted_quantiles(
-    values: np.ndarray, weights: np.ndarray, levels: Sequence[float] | np.ndarray
+    values: np.ndarray, weights: np.ndarray, levels: Sequence[float | int] | np.ndarray
 ) -> np.ndarray:
     """Quantiles of a weighted sample of numbers.
 

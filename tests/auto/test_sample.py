@@ -1,5 +1,6 @@
 """The automatic mode from end to end, on targets with known answers."""
 
+import dataclasses
 import shutil
 
 import jax.numpy as jnp
@@ -11,14 +12,13 @@ from scipy import stats
 
 import annealax as ax
 from annealax import InvalidInputError, SamplingError
-from annealax._estimates import pooled_stderr
-from annealax.auto._answer import ModeTable, Stage
-from annealax.auto._explore import Ascents
-from annealax.auto._messages import doubts
+from annealax.auto import ModeTable
 from annealax.auto._plot import _range
-from annealax.auto._pooling import Pool
-from annealax.auto._sample import _Errors, _Job
-from annealax.auto._task import task_of
+from annealax.auto.density import CountedDensity
+from annealax.auto.doubts import doubts
+from annealax.auto.modes import Ascents
+from annealax.auto.sample import Ledger
+from annealax.auto.tuning import Measured
 
 
 def _log_density(p):
@@ -183,7 +183,8 @@ def test_a_narrow_mode_that_no_ascent_finds():
         narrow = jnp.sum(norm.logpdf(x, 6.0, 0.5)) + np.log(0.4)
         return jnp.logaddexp(broad, narrow)
 
-    assert len(Ascents(log_density).from_scales(jr.key(0), 5).points) == 1
+    ascents = Ascents(CountedDensity(log_density, 5))
+    assert len(ascents.from_scales(jr.key(0)).points) == 1
     result = ax.sample(log_density, 5, seed=0)
     low, high = result.log_normalizer_interval(0.9999)
     assert low < 0 < high
@@ -192,7 +193,7 @@ def test_a_narrow_mode_that_no_ascent_finds():
 
 
 def test_zero_density_nearly_everywhere_is_an_error():
-    with pytest.raises(SamplingError, match="no pilot pass reached"):
+    with pytest.raises(SamplingError, match="no pass reached"):
         ax.sample(lambda x: jnp.sum(x) * jnp.nan, (2,), num_particles=100)
 
 
@@ -212,46 +213,35 @@ def test_wrong_arguments(arguments, message, untyped):
         ax.sample(lambda x: -jnp.sum(x**2), **arguments)
 
 
-def test_replicates_that_agree_by_chance_do_not_shrink_the_error_bar():
-    same = np.zeros(8)
-    stderr = pooled_stderr(same, np.full(8, 0.4), 0.1)
-    np.testing.assert_allclose(stderr, 0.4 / np.sqrt(8))
-    # Heavy tails widen it; a tail that could not be measured does not.
-    wider = pooled_stderr(same, np.full(8, 0.4), 0.55)
-    np.testing.assert_allclose(wider, 2 * stderr)
-    assert pooled_stderr(same, np.full(8, 0.4), np.nan) == stderr
-    spread = np.array([-1.0, 1.0] * 4)
-    assert pooled_stderr(spread, np.full(8, 0.01), 0.0) > 0.2
-
-
-def test_rounding_is_an_error_too():
-    """Single precision has no number between 1e5 and 1e5 + 0.0078."""
-    large = pooled_stderr(np.full(8, 1e5), np.full(8, 1e-4), 0.0)
-    np.testing.assert_allclose(large, 1e5 * np.finfo(np.float32).eps, rtol=1e-3)
-
-
 def test_doubts_are_put_in_words(model):
     shares = np.array([[1, 0]] * 9 + [[0.5, 0.5]])
     modes = ModeTable(np.zeros((2, 2)), shares, np.array([0.9, 0.1]))
     log_z = np.array([0.0] * 9 + [3.0])
     weights = np.r_[np.full(50, 1.0), np.full(2950, 1e-30)]
-    pool = Pool(
-        vectors=np.zeros((3000, 2)),
-        log_weights=np.log(weights / weights.sum()),
-        roots=np.zeros(3000, int),
-        log_normalizers=log_z,
-        stderrs=np.full(10, 0.01),
-        steps=model.steps,
+    poor = dataclasses.replace(
+        model,
+        vectors=jnp.zeros((3000, 2)),
+        log_weights=jnp.asarray(np.log(weights / weights.sum())),
+        replicate_log_normalizers=log_z,
+        replicate_stderrs=np.full(10, 0.01),
+        modes=modes,
         pareto_k=0.9,
     )
-    np.testing.assert_allclose(pool.ess, 50)
-    found = doubts(pool, modes, 2.6)
-    text = " ".join(found)
-    for word in ("disagree", "heavy tail", "effective sample size", "fewer than half"):
-        assert word in text
-    assert "rounded" not in text
-    large = pool._replace(log_normalizers=np.full(10, 3e6), pareto_k=0.0)
-    assert "rounded to 0.36" in " ".join(doubts(large, modes, 0.0))
+    np.testing.assert_allclose(poor.ess, 50, rtol=1e-5)
+    codes = {doubt.code for doubt in doubts(poor, 2.6)}
+    assert codes == {
+        "replicates-disagree",
+        "large-error",
+        "few-draws",
+        "heavy-tail",
+        "uncertain-modes",
+        "unseen-modes",
+    }
+    large = dataclasses.replace(
+        poor, replicate_log_normalizers=np.full(10, 3e6), pareto_k=0.0
+    )
+    (found,) = (doubt for doubt in doubts(large, 0.0) if doubt.code == "rounding")
+    assert "rounded to 0.36" in found
 
 
 def test_the_interval_is_students(model):
@@ -270,7 +260,16 @@ def test_the_interval_is_students(model):
     [(600, 0.01, 8), (600, 0.12, 16), (600, 1.0, 32), (2, 0.01, 64)],
 )
 def test_many_dimensions_get_no_more_replicates_than_they_need(size, stderr, count):
-    job = _Job(task_of(lambda x: -jnp.sum(x**2), size))
-    job.stages.append(Stage("start", 10_000, 1.0))
-    errors = _Errors(stderr=stderr, seconds=1.0, evaluations=100)
-    assert job._replicates(errors) == count
+    density = CountedDensity(lambda x: -jnp.sum(x**2), size)
+    density.spend(10_000)
+    measured = Measured(stderr=stderr, seconds=1.0, evaluations=100)
+    assert Ledger(density).replicates(None, measured, size > 500) == count
+
+
+def test_the_frozen_sampler_proposes_in_the_users_space(model):
+    """Particle MCMC on top of an answer; five standard errors."""
+    observables = {"tau": lambda p: p["tau"], "mu": lambda p: p["mu"]}
+    chain = ax.pimh(jr.key(0), model.propose, num_steps=30, observables=observables)
+    assert chain.acceptance_rate > 0.5
+    assert abs(chain.mean["tau"] - 2) < 5 * chain.stderr["tau"] < 0.5
+    assert abs(chain.mean["mu"] - 1) < 5 * chain.stderr["mu"] < 0.5

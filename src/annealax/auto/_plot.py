@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from annealax.auto._answer import Sample
+from annealax.auto.result import Sample
 
 _BLUE, _ORANGE, _GREY = "#2b6cb0", "#c05621", "#718096"
 _MAX_MARGINALS = 6

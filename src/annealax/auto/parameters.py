@@ -9,7 +9,7 @@ so that log Z is the same in both spaces.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -153,47 +153,6 @@ class Space(eqx.Module):
                 inside = ",".join(map(str, index))
                 names.append(f"{label}[{inside}]" if inside else label)
         return names
-
-
-class FreeDensity(eqx.Module):
-    """The user's density as a function of the unconstrained vector.
-
-    Args:
-        log_density: The user's function.
-        space: Where it lives.
-    """
-
-    log_density: Callable[[Any], Array]
-    space: Space
-
-    def __call__(self, vector: Float[Array, " size"]) -> Float[Array, ""]:
-        """Log density with the Jacobian."""
-        value, log_det = self.space.constrain(vector)
-        return self.log_density(value) + log_det
-
-    def check(self) -> None:
-        """Raise an error that says what is wrong unless it gives one number."""
-        point = jax.ShapeDtypeStruct((self.space.size,), jnp.result_type(float))
-        try:
-            value, _ = eqx.filter_eval_shape(self.space.constrain, point)
-            out = eqx.filter_eval_shape(self.log_density, value)
-        except InvalidInputError:
-            raise
-        except Exception as error:
-            raise InvalidInputError(
-                "log_density cannot be evaluated at one point of this shape: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        if getattr(out, "shape", None) != ():
-            got = getattr(out, "shape", type(out).__name__)
-            raise InvalidInputError(
-                f"log_density must return one number for one point, but it returns "
-                f"{got}; write it for a single point and reduce with .sum()"
-            )
-        if not jnp.issubdtype(out.dtype, jnp.floating):
-            raise InvalidInputError(
-                f"log_density must return a real floating point number, got {out.dtype}"
-            )
 
 
 def _strictly_inside(value: Array, bounds: tuple[float, float]) -> Array:

@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from annealax.auto._conditional import (
-    LeaderStart,
-    first_conditional,
-    train_conditional,
+from annealax.auto.density import CountedDensity
+from annealax.auto.starts.hierarchy import fit_hierarchy
+from annealax.auto.starts.leaders import (
+    LeadersBase,
+    curvature_of,
+    few,
+    fit_leaders,
+    influence_of,
+    leaders_start,
+    train_leaders,
 )
-from annealax.auto._hierarchy import fit_hierarchy
-from annealax.auto._rulers import Rulers, _few, curvature_of, influence_of
 
 _ROOT = np.array([[1.0, 0, 0], [0.8, 0.6, 0], [-0.5, 0.3, 0.8]])
 
@@ -35,13 +39,20 @@ def _log_density(x):
 
 
 def _first(x):
-    return first_conditional(x, np.full(len(x), 1 / len(x)), np.array([1]))
+    return fit_leaders(x, np.full(len(x), 1 / len(x)), np.array([1]))
+
+
+def _train(log_density, first):
+    density = CountedDensity(log_density, len(first.mean))
+    trained = train_leaders(jr.key(0), density, first)
+    assert density.num_evaluations > 10_000
+    return trained
 
 
 @pytest.fixture(scope="module")
 def trained():
     # No particle below h = 0: what happens there only the density can tell.
-    return train_conditional(jr.key(0), _log_density, _first(_draw(3000, 0.0)))
+    return _train(_log_density, _first(_draw(3000, 0.0)))
 
 
 def test_the_leader_is_found():
@@ -63,30 +74,35 @@ def test_a_bend_is_found_and_a_normal_has_none():
 
 
 def test_rulers_are_few_or_none():
-    rulers = Rulers(4)
-    assert len(rulers.of_scales) == len(rulers.of_means) == 0
     rng = np.random.default_rng(5)
     x = rng.normal(size=(2000, 4))
     x[:, 3] *= np.exp(x[:, 0])
     weights = np.full(2000, 1 / 2000)
-    rulers.see(x, weights)
-    assert rulers.of_scales.tolist() == [0]
-    # What one pass has shown is not forgotten when another does not show it.
-    rulers.see(rng.normal(size=(2000, 4)), weights)
-    assert rulers.of_scales.tolist() == [0]
+    assert few(influence_of(fit_hierarchy(x, weights))) == (0,)
+    assert few(np.zeros(4)) == ()
     # Next to a strong ruler a weak one is chance.
-    assert _few(np.array([2.4, 0.2, 0, 0])).tolist() == [0]
-    assert _few(np.array([1.0, 0.2, 0, 0])).tolist() == [0, 1]
+    assert few(np.array([2.4, 0.2, 0, 0])) == (0,)
+    assert few(np.array([1.0, 0.2, 0, 0])) == (0, 1)
     # A horseshoe has as many rulers as there are scales: no few lead.
-    many = Rulers(12)
     scales = rng.normal(size=(2000, 6))
-    many.see(np.hstack([scales, np.exp(scales) * rng.normal(size=(2000, 6))]), weights)
-    assert len(many.of_scales) == 0
+    x = np.hstack([scales, np.exp(scales) * rng.normal(size=(2000, 6))])
+    assert few(influence_of(fit_hierarchy(x, weights))) == ()
+
+
+def test_a_start_is_a_distribution(trained):
+    """Draws, density and inverse belong together; which coordinate leads is known."""
+    start = leaders_start(trained)
+    assert start.bijection.leaders == (1,)
+    x, log_prob = start.sample_and_log_prob(jr.key(5), (50,))
+    np.testing.assert_allclose(start.log_prob(x), log_prob, atol=2e-3)
+    z = jax.vmap(start.bijection.inverse)(x)
+    again = jax.vmap(start.bijection.transform)(z)
+    np.testing.assert_allclose(again, x, rtol=1e-3, atol=1e-3)
 
 
 def test_the_jacobian_is_that_of_the_map(trained):
     z = jnp.asarray([0.3, -1.0, 0.5, 2.0])
-    for conditional in (_first(_draw(500)), trained.conditional):
+    for conditional in (_first(_draw(500)), trained):
         _, log_det = conditional.transform_and_log_det(z)
         jacobian = jax.jacobian(lambda z: conditional.transform_and_log_det(z)[0])(z)  # noqa: B023
         expected = float(jnp.linalg.slogdet(jacobian)[1])
@@ -95,7 +111,7 @@ def test_the_jacobian_is_that_of_the_map(trained):
 
 def test_the_density_says_what_no_particle_saw(trained):
     """At h = -3 the scale is a fifth of what particles saw at the least."""
-    conditional = trained.conditional
+    conditional = trained
     # The leader is x[1]: which z gives h = -3?
     at = lambda z: conditional.transform_and_log_det(z)[0]  # noqa: E731
     zero, one = at(jnp.zeros(4))[1], at(jnp.asarray([1.0, 0, 0, 0]))[1]
@@ -116,12 +132,12 @@ def test_the_density_says_what_no_particle_saw(trained):
 
 
 def test_training_brings_the_density_close_to_normal(trained):
-    z = LeaderStart(1, 4, jnp.asarray(1.0)).sample(jr.key(2), (2000,))
+    z = LeadersBase(4, 1, 1.0).sample(jr.key(2), (2000,))
     z = z[np.abs(np.asarray(z[:, 0])) < 2]
 
     def log_ratio(z):
         """Of p to q given the leader, without what depends on the leader alone."""
-        x, log_det = trained.conditional.transform_and_log_det(z)
+        x, log_det = trained.transform_and_log_det(z)
         h = x[1]
         alone = -0.5 * ((h - 1) / 1.5) ** 2
         return _log_density(x) - alone + log_det + 0.5 * jnp.sum(z[1:] ** 2)
@@ -139,8 +155,8 @@ def test_in_many_dimensions_noise_is_not_learnt():
     def given_leader(x):
         return -0.5 * jnp.sum((x[1:] * jnp.exp(-x[0] / 2)) ** 2) - 50 * x[0]
 
-    first = first_conditional(x, np.full(1000, 1 / 1000), np.array([0]))
-    conditional = train_conditional(jr.key(0), given_leader, first).conditional
+    first = fit_leaders(x, np.full(1000, 1 / 1000), np.array([0]))
+    conditional = _train(given_leader, first)
 
     def log_ratio(z):
         x, log_det = conditional.transform_and_log_det(z)
@@ -160,8 +176,8 @@ def test_a_square_is_followed_however_far_out():
     rng = np.random.default_rng(0)
     h = rng.normal(size=2000)
     x = np.stack([h, h**2 + 0.3 * rng.normal(size=2000), h + rng.normal(size=2000)], 1)
-    first = first_conditional(x, np.full(2000, 1 / 2000), np.array([0]))
-    conditional = train_conditional(jr.key(0), log_density, first).conditional
+    first = fit_leaders(x, np.full(2000, 1 / 2000), np.array([0]))
+    conditional = _train(log_density, first)
     for leader in (-10.0, 0.0, 10.0):
         z = jnp.asarray([leader, 0.0, 0.0])
         found, _ = conditional.transform_and_log_det(z)
@@ -173,8 +189,8 @@ def test_where_the_density_says_nothing_the_particles_do(nothing):
     def broken(x):
         return jnp.where(x[0] > 3, nothing, _log_density(x))
 
-    result = train_conditional(jr.key(0), broken, _first(_draw(3000)))
-    x, log_det = result.conditional.transform_and_log_det(jnp.zeros(4))
+    result = _train(broken, _first(_draw(3000)))
+    x, log_det = result.transform_and_log_det(jnp.zeros(4))
     # Still in the middle of the particles, of which about a third lie beyond 3.
     np.testing.assert_allclose(x, _draw(3000).mean(axis=0), atol=1.0)
     assert np.isfinite(log_det)
@@ -182,7 +198,7 @@ def test_where_the_density_says_nothing_the_particles_do(nothing):
 
 def test_the_start_of_leaders_is_what_it_says():
     """Kolmogorov-Smirnov tests at 1e-4 each, against the density's own integral."""
-    start = LeaderStart(2, 3, jnp.asarray(1.3))
+    start = LeadersBase(3, 2, 1.3)
     x = np.asarray(start.sample(jr.key(3), (5000,)))
     grid = np.linspace(-25, 25, 20_001)
     at = jnp.zeros((len(grid), 3))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from annealax._estimates import tail_factor
-from annealax.auto._answer import Sample
+from annealax.auto.result import Sample
 
 _MAX_ROWS = 12
 _WIDTH = 79

@@ -21,7 +21,7 @@ cost little.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import equinox as eqx
@@ -32,23 +32,69 @@ import numpy as np
 import optax
 from jax.scipy import stats
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from annealax._keys import named_key
 from annealax._noise import normals
-from annealax.auto._hierarchy import fit_coordinate
+from annealax.auto.density import CountedDensity
+from annealax.auto.starts.base import (
+    AbstractBase,
+    AbstractCoordinates,
+    Candidate,
+    Seen,
+    Start,
+)
+from annealax.auto.starts.gaussian import Linear, widening
+from annealax.auto.starts.hierarchy import (
+    Hierarchy,
+    fit_coordinate,
+    fit_hierarchy,
+    may_have_rulers,
+)
+
+MAX_LEADERS = 4
+"""More rulers than these are left to a `Hierarchy`."""
+
+_INFLUENCE, _CURVATURE = 0.15, 0.5
+"""Slopes of log scales, and bends of means, below these are left to the sampler."""
+
+_WEAK, _STRONG = 0.15, 0.3
+"""Shares of the strongest influence from which on a coordinate is a ruler."""
+
+_NOWHERE = 5.0
+"""A pass that lost more nats against the best went nowhere and shows nothing."""
 
 _BENDS, _TWISTS = 16, 8
+"""Bends (tanh) that means and scales are made of, and correlations."""
+
 _STEPS, _BATCH = 2000, 64
 _RATES = (1e-2, 2e-4)
+"""Training: steps, draws in each, first and last learning rate of Adam."""
+
 _NARROW, _WIDE, _WIDE_SHARE = 1.2, 4.0, 0.25
+"""Leaders come from two normals, somewhat and much wider than the particles."""
+
 _STEEPEST = 10.0
+"""Pulls longer than this, per root of the dimension, count no more than it."""
+
 _SQUARE = 0.25
+"""Scale of the squares, so that they are of order one within the wide normal."""
+
 _FEW = 10
+"""Up to so many others, correlations are learnt at the full rate."""
+
+_SAME_LEADERS, _OTHER_LEADERS = 0.5, 1.5
+"""Gain needed over a start with leaders of its own.
+
+With the same leaders it was fitted to particles that came further into a neck. With
+others it must be clearly better: what neither saw does not show.
+"""
 
 
-class Conditional(eqx.Module):
+class Leaders(AbstractCoordinates):
     """The map above, in standardised coordinates, leaders first."""
 
+    shape: tuple[int, ...] = eqx.field(static=True)
     mean: Float[Array, " size"]
     axes: Float[Array, "size size"]
     leader_factor: Float[Array, "leaders leaders"]
@@ -61,10 +107,10 @@ class Conditional(eqx.Module):
     correlations: Float[Array, "twists others others"]  # below the diagonal
     log_det: Float[Array, ""]
 
-    @property
-    def size(self) -> int:
-        """Number of dimensions."""
-        return self.mean.shape[0]
+    def __init__(self, **fields: ArrayLike):
+        for name, value in fields.items():
+            setattr(self, name, jnp.asarray(value, jnp.result_type(float)))
+        self.shape = self.mean.shape
 
     @property
     def num_leaders(self) -> int:
@@ -72,24 +118,41 @@ class Conditional(eqx.Module):
         return self.leader_factor.shape[0]
 
     @property
-    def leaders(self) -> np.ndarray:
+    def leaders(self) -> tuple[int, ...]:
         """Which they are."""
-        return np.argmax(np.asarray(self.axes)[:, : self.num_leaders], axis=0)
+        columns = np.asarray(self.axes)[:, : self.num_leaders]
+        return tuple(map(int, np.argmax(columns, axis=0)))
 
-    def initial(self, width: float) -> "LeaderStart":
-        """Where passes start, in z: the others from a normal of that width."""
-        return LeaderStart(
-            self.num_leaders, self.size, jnp.asarray(width, jnp.result_type(float))
-        )
-
-    def transform_and_log_det(
-        self, z: Float[Array, " size"]
-    ) -> tuple[Float[Array, " size"], Float[Array, ""]]:
+    def transform_and_log_det(self, x, condition=None):
         """From z to x, and the log Jacobian."""
-        leaders, others = z[: self.num_leaders], z[self.num_leaders :]
+        leaders, others = x[: self.num_leaders], x[self.num_leaders :]
         given = self.given(leaders)
         x = self.place(leaders, self.others(given, others))
         return x, self.log_det + jnp.sum(given.log_scales)
+
+    def inverse_and_log_det(self, y, condition=None):
+        """From x to z, and the log Jacobian."""
+        # Each row of the axes' transpose picks one coordinate, over its scale.
+        picked = jnp.sum(self.axes * self.axes, axis=0)
+        y = (y - self.mean) @ self.axes / picked
+        solve = jax.scipy.linalg.solve_triangular
+        leaders = solve(self.leader_factor, y[: self.num_leaders], lower=True)
+        given = self.given(leaders)
+        mixed = (y[self.num_leaders :] - given.centres) * jnp.exp(-given.log_scales)
+        others = solve(self.mix(given), mixed, lower=True)
+        log_det = self.log_det + jnp.sum(given.log_scales)
+        return jnp.concatenate([leaders, others]), -log_det
+
+    def as_affine(self, z: np.ndarray) -> tuple[Linear, np.ndarray]:
+        """The coordinates of x."""
+        return Linear.identity(len(self.mean)), self.positions(z)
+
+    def gain_needed(self, other: AbstractCoordinates) -> float:
+        """More over other leaders, less over the same."""
+        if not other.leaders:
+            return 1.0
+        same = set(self.leaders) == set(other.leaders)
+        return _SAME_LEADERS if same else _OTHER_LEADERS
 
     def others(self, given: "Given", z: Float[Array, " others"]) -> Array:
         """From z to the others, in standardised coordinates."""
@@ -98,7 +161,7 @@ class Conditional(eqx.Module):
 
     def mix(self, given: "Given") -> Float[Array, "others others"]:
         """From z to the others at unit scales."""
-        return jnp.eye(self.size - self.num_leaders) + jnp.tensordot(
+        return jnp.eye(len(self.mean) - self.num_leaders) + jnp.tensordot(
             given.twists, self.correlations, 1
         )
 
@@ -128,31 +191,27 @@ class Given(NamedTuple):
     twists: Array
 
 
-class LeaderStart(eqx.Module):
-    """Each leader from a mixture of a narrow and a wide normal, the others normal.
+class LeadersBase(AbstractBase):
+    """Each leader from a mixture of a narrow and a wide normal, the others normal."""
 
-    Without leaders it is a normal of one width.
-    """
-
+    shape: tuple[int, ...] = eqx.field(static=True)
     num_leaders: int = eqx.field(static=True)
-    size: int = eqx.field(static=True)
     width: Float[Array, ""]
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one configuration."""
-        return (self.size,)
+    def __init__(self, size: int, num_leaders: int, width: float):
+        self.shape, self.num_leaders = (size,), num_leaders
+        self.width = jnp.asarray(width, jnp.result_type(float))
 
-    def sample(self, key: PRNGKeyArray, sample_shape: tuple[int, ...] = ()) -> Array:
+    def sample(self, key, sample_shape=(), condition=None):
         """Independent draws."""
-        count = self.num_leaders
-        drawn = normals(key, sample_shape, count + self.size, self.width.dtype)
+        (size,), count = self.shape, self.num_leaders
+        drawn = normals(key, sample_shape, count + size, self.width.dtype)
         choice, normal = drawn[..., :count], drawn[..., count:]
         leaders = jnp.where(choice < ndtri(_WIDE_SHARE), _WIDE, _NARROW)
-        others = jnp.full((*sample_shape, self.size - count), self.width)
+        others = jnp.full((*sample_shape, size - count), self.width)
         return jnp.concatenate([leaders, others], axis=-1) * normal
 
-    def log_prob(self, x: Float[Array, " size"]) -> Float[Array, ""]:
+    def log_prob(self, x, condition=None):
         """Normalised log density of one point."""
         leaders, others = x[: self.num_leaders], x[self.num_leaders :]
         of_leaders = jnp.logaddexp(
@@ -162,9 +221,100 @@ class LeaderStart(eqx.Module):
         return jnp.sum(of_leaders) + jnp.sum(stats.norm.logpdf(others, 0, self.width))
 
 
-def first_conditional(
-    x: np.ndarray, weights: np.ndarray, leaders: np.ndarray
-) -> Conditional:
+def leaders_start(bijection: Leaders) -> Start:
+    """Where passes start: since others follow them, tails of leaders cost little."""
+    (size,) = bijection.shape
+    base = LeadersBase(size, bijection.num_leaders, widening(size))
+    return Start(base, bijection)
+
+
+def propose_leaders_of_scales(seen: Seen) -> Iterator[Candidate]:
+    """A normal that follows the few coordinates that set the scales of others."""
+    best = seen.best
+    assert best is not None
+    leaders = best.start.bijection.leaders
+    if not leaders and may_have_rulers(seen):
+        leaders = leaders_of_scales(seen)
+    if len(leaders):
+        yield from _follow(seen, leaders)
+
+
+def propose_leaders_of_means(seen: Seen) -> Iterator[Candidate]:
+    """A normal that follows the few coordinates with which others bend."""
+    best = seen.best
+    assert best is not None
+    if not may_have_rulers(seen):
+        return
+    leaders = few(curvature_of(best.x, best.weights))
+    known = [set(each.start.bijection.leaders) for each in seen.tried]
+    if len(leaders) and set(leaders) not in known:
+        yield from _follow(seen, leaders)
+
+
+def _follow(seen: Seen, leaders: tuple[int, ...]) -> Iterator[Candidate]:
+    """A normal that follows the leaders, unless training fails."""
+    best = seen.best
+    assert best is not None
+    names = ", ".join(map(str, leaders))
+    name = f"normal that follows coordinates {names}"
+    key = named_key(seen.key, "leaders", name, seen.times(name))
+    first = fit_leaders(best.x, best.weights, np.asarray(leaders))
+    trained = train_leaders(key, seen.density, first)
+    if trained is not None:
+        yield Candidate(name, leaders_start(trained))
+
+
+def leaders_of_scales(seen: Seen) -> tuple[int, ...]:
+    """The few coordinates that set the scales of others; none if they are many.
+
+    The particles of a good start may have lost a neck that others, unless they went
+    nowhere, came some way into.
+    """
+    best = seen.best
+    assert best is not None
+    influence = np.zeros(best.start.size)
+    for each in seen.tried:
+        lost = best.first.log_normalizer - each.first.log_normalizer
+        if each is best or (each.first.reached and lost < _NOWHERE):
+            hierarchy = fit_hierarchy(each.x, each.weights)
+            if hierarchy is not None:
+                influence = np.maximum(influence, influence_of(hierarchy))
+    return few(influence)
+
+
+def few(influence: np.ndarray) -> tuple[int, ...]:
+    """The coordinates of most influence, if they are few."""
+    leaders = np.flatnonzero(influence > _WEAK * influence.max())
+    if len(leaders) > MAX_LEADERS:
+        leaders = np.flatnonzero(influence > _STRONG * influence.max())
+    is_few = len(leaders) <= min(MAX_LEADERS, len(influence) - 1)
+    return tuple(map(int, leaders)) if is_few else ()
+
+
+def influence_of(hierarchy: Hierarchy) -> np.ndarray:
+    """How much the scales of others depend on each coordinate; often zero."""
+    influence = np.sqrt(np.sum(np.asarray(hierarchy.log_scale_slopes) ** 2, axis=0))
+    return np.where(influence > _INFLUENCE, influence, 0)
+
+
+def curvature_of(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """How much the means of others bend with each coordinate; often zero."""
+    x = np.asarray(x, np.float64)
+    mean = weights @ x
+    y = (x - mean) / np.sqrt(np.maximum(weights @ (x - mean) ** 2, 1e-300))
+    weighted = y * weights[:, None]
+    # The square of each, without what is linear in it.
+    bend = y**2 - 1 - (weights @ y**3) * y
+    spread = np.sqrt(np.maximum(weights @ bend**2, 1e-12))
+    left = np.sqrt(np.maximum(1 - (weighted.T @ y) ** 2, 1e-3))
+    link = np.abs(bend.T @ weighted) / spread[:, None] / left
+    np.fill_diagonal(link, 0)
+    count = 1 / np.sum(np.asarray(weights, np.float64) ** 2)
+    level = max(_CURVATURE, 5 / np.sqrt(count))
+    return np.sqrt(np.sum(np.where(link > level, link, 0) ** 2, axis=1))
+
+
+def fit_leaders(x: np.ndarray, weights: np.ndarray, leaders: np.ndarray) -> Leaders:
     """Without bends, by maximum likelihood from weighted particles."""
     x = np.asarray(x, np.float64)
     weights = np.asarray(weights, np.float64)
@@ -206,8 +356,7 @@ def first_conditional(
         "correlations": correlations,
         "log_det": np.sum(np.log(scale)) + np.sum(np.log(np.diag(factor))),
     }
-    dtype = jnp.result_type(float)
-    return Conditional(**{k: jnp.asarray(v, dtype) for k, v in fields.items()})
+    return Leaders(**fields)
 
 
 def _cholesky(y: np.ndarray, weights: np.ndarray, count: float) -> np.ndarray:
@@ -221,26 +370,20 @@ def _cholesky(y: np.ndarray, weights: np.ndarray, count: float) -> np.ndarray:
     return np.linalg.cholesky((1 - share) * covariance + share * diagonal)
 
 
-class Trained(NamedTuple):
-    """A trained map, None if training failed, and what it cost."""
-
-    conditional: Conditional | None
-    num_evaluations: int
-
-
-def train_conditional(
-    key: PRNGKeyArray, log_density: Callable[[Array], Array], start: Conditional
-) -> Trained:
-    """Let the density say how the others follow the leaders.
+def train_leaders(
+    key: PRNGKeyArray, density: CountedDensity, first: Leaders
+) -> Leaders | None:
+    """Let the density say how the others follow the leaders; None if that failed.
 
     Args:
         key: Random key.
-        log_density: The density.
-        start: As `first_conditional` gives it, without bends.
+        density: The density.
+        first: As `fit_leaders` gives it, without bends.
     """
-    trained = _train(key, log_density, start)
+    trained = _train(key, density.log_density, first)
+    density.spend(_STEPS * _BATCH)
     finite = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained))
-    return Trained(trained if finite else None, _STEPS * _BATCH)
+    return trained if finite else None
 
 
 @eqx.filter_jit
@@ -253,9 +396,10 @@ def _train(key, log_density, start):
         optax.adam(optax.exponential_decay(_RATES[0], _STEPS, _RATES[1] / _RATES[0])),
     )
     num_leaders = start.num_leaders
+    draws = LeadersBase(len(start.mean), num_leaders, 1.0)
     # Adam moves noise as far as signal: in a row of many correlations its steps add
     # up, and the inverse of a matrix full of them grows without bound.
-    calm = min(1.0, math.sqrt(_FEW / (start.size - num_leaders)))
+    calm = min(1.0, math.sqrt(_FEW / (len(start.mean) - num_leaders)))
 
     # Beyond a boundary the density says nothing: there the particles do, by the first
     # map. It has no bends: its correlations are the same for all leaders.
@@ -275,7 +419,7 @@ def _train(key, log_density, start):
     def loss(parameters, z):
         conditional = combined(parameters)
 
-        def one(z):
+        def one_draw(z):
             leaders, others = z[:num_leaders], z[num_leaders:]
             given = conditional.given(leaders)
             y = conditional.others(given, others)
@@ -285,11 +429,11 @@ def _train(key, log_density, start):
             )
             return -jnp.sum(jax.lax.stop_gradient(pull) * y)
 
-        return jnp.mean(jax.vmap(one)(z))
+        return jnp.mean(jax.vmap(one_draw)(z))
 
     def step(carry, key):
         parameters, state = carry
-        half = start.initial(1.0).sample(key, (_BATCH // 2,))
+        half = draws.sample(key, (_BATCH // 2,))
         z = jnp.concatenate([half, half.at[:, num_leaders:].multiply(-1)])
         gradient = jax.grad(loss)(parameters, z)
         update, state = optimiser.update(gradient, state, parameters)
@@ -301,7 +445,7 @@ def _train(key, log_density, start):
     return combined(parameters)
 
 
-def _of_correlations(tree: Conditional):
+def _of_correlations(tree: Leaders):
     return tree.correlations
 
 

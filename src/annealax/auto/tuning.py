@@ -1,4 +1,4 @@
-"""A frozen sampler: placement, temperatures, step sizes, and how passes improve it.
+"""A frozen sampler: start, temperatures, step sizes, and how passes improve it.
 
 A pass shows how hard each transition was and how often its proposals were accepted.
 Temperatures are then spaced so that all transitions are equally hard, and step sizes
@@ -7,24 +7,42 @@ itself is an ordinary SMC sampler with an unbiased estimate of Z.
 """
 
 import dataclasses
+import time
 from collections.abc import Callable
+from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 
-from annealax._ladder import even_betas, lengths, rising
+from annealax._keys import named_key
+from annealax._ladder import even_betas, lengths, rising, work_of
 from annealax._resampling import ESSResampling
+from annealax._result import Result
 from annealax._sampler import Sampler
-from annealax.auto._pilot import LONGEST, TARGET_ACCEPTANCE, Pilot
-from annealax.auto._placement import Coordinates, placed_path
+from annealax.auto.adaptive_smc import LONGEST, TARGET_ACCEPTANCE, AdaptivePass
+from annealax.auto.density import CountedDensity
+from annealax.auto.starts.base import Start, Tried
 from annealax.kernels import HMC, PerTemperature
 
 WORK_PER_TRANSITION = 0.03
 """Nats that a transition may lose: half the variance of its incremental weights."""
 
 _MIN_TRANSITIONS, _MAX_TRANSITIONS = 20, 400
+"""Fewer leave no room for what passes did not see; more cost more than replicates."""
+
 _QUARTER_PERIOD = 0.5 * np.pi
+"""Length of a trajectory that forgets where a normal coordinate began."""
+
+_PASSES = 4
+"""Passes, each of which improves ladder and step sizes for the next."""
+
+_GAIN = 1.5
+"""How fast the log of a step size follows the acceptance, less at every pass."""
+
+_RESAMPLE_BELOW = 0.5
+"""Share of the particles that the effective sample size may fall to."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +50,7 @@ class Plan:
     """All that defines the sampler but the flows.
 
     Attributes:
-        placement: Coordinates it works in.
+        start: Where it starts, and the coordinates it works in.
         betas: Temperatures.
         step_sizes: Step size of HMC at the end of each transition.
         scales: Scale of each coordinate there.
@@ -40,7 +58,7 @@ class Plan:
         num_particles: Number of particles.
     """
 
-    placement: Coordinates
+    start: Start
     betas: np.ndarray
     step_sizes: np.ndarray
     scales: np.ndarray
@@ -55,13 +73,13 @@ class Plan:
     def sampler(self, log_density: Callable[[Array], Array]) -> Sampler:
         """The sampler."""
         return Sampler(
-            placed_path(log_density, self.placement, self.betas),
+            self.start.path(log_density, self.betas),
             HMC(
                 jnp.asarray(self.step_sizes, jnp.result_type(float)),
                 self.num_leapfrog,
                 scale=PerTemperature(jnp.asarray(self.scales, jnp.result_type(float))),
             ),
-            ESSResampling(0.5),
+            ESSResampling(_RESAMPLE_BELOW),
             num_particles=self.num_particles,
         )
 
@@ -83,7 +101,7 @@ class Plan:
             self, betas=betas, step_sizes=np.exp(log_steps), scales=np.exp(scales)
         )
 
-    def adjusted(self, acceptance: np.ndarray, gain: float = 1.5) -> "Plan":
+    def adjusted(self, acceptance: np.ndarray, gain: float = _GAIN) -> "Plan":
         """Step sizes moved towards the acceptance wanted."""
         move = gain * (np.asarray(acceptance, np.float64) - TARGET_ACCEPTANCE)
         return dataclasses.replace(
@@ -102,17 +120,58 @@ class Plan:
         )
 
 
-def first_plan(pilot: Pilot, placement: Coordinates, num_particles: int) -> Plan:
-    """The plan that a pilot suggests."""
+class Measured(NamedTuple):
+    """What one pass of the tuned sampler shows.
+
+    Attributes:
+        stderr: Standard error of its log Z.
+        seconds: Its time.
+        evaluations: Density evaluations that it makes.
+    """
+
+    stderr: float
+    seconds: float
+    evaluations: int
+
+
+def tune(
+    key: PRNGKeyArray, density: CountedDensity, tried: Tried, num_particles: int
+) -> tuple[Plan, Measured]:
+    """Passes that improve temperatures and step sizes."""
+    plan = first_plan(tried.start, tried.first, num_particles)
+    seconds: list[float] = []
+
+    def run_once(plan: Plan) -> Result:
+        began = time.perf_counter()
+        sampler = plan.sampler(density.log_density)
+        result = jax.block_until_ready(sampler.run(named_key(key, len(seconds))))
+        seconds.append(time.perf_counter() - began)
+        density.spend(float(result.num_evaluations))
+        return result
+
+    result = run_once(plan)
+    for index in range(1, _PASSES):
+        plan = plan.adjusted(np.asarray(result.steps.acceptance_rate), _GAIN / index)
+        plan = plan.respaced(work_of(result), plan.num_transitions)
+        result = run_once(plan)
+    return plan, Measured(
+        stderr=float(result.log_normalizer_stderr),
+        seconds=float(np.median(seconds[1:])),  # the first one compiles
+        evaluations=int(result.num_evaluations),
+    )
+
+
+def first_plan(start: Start, found: AdaptivePass, num_particles: int) -> Plan:
+    """The plan that an adaptive pass suggests."""
     plan = Plan(
-        placement=placement,
-        betas=rising(np.asarray(pilot.betas, np.float64)),
-        step_sizes=np.asarray(pilot.step_sizes, np.float64),
-        scales=np.asarray(pilot.scales, np.float64),
-        num_leapfrog=_num_leapfrog(pilot.step_sizes, placement.size),
+        start=start,
+        betas=rising(np.asarray(found.betas, np.float64)),
+        step_sizes=np.asarray(found.step_sizes, np.float64),
+        scales=np.asarray(found.scales, np.float64),
+        num_leapfrog=_num_leapfrog(found.step_sizes, start.size),
         num_particles=num_particles,
     )
-    work = 0.5 * np.asarray(pilot.work_variance)
+    work = 0.5 * np.asarray(found.work_variance)
     return plan.respaced(work, transitions_for(work)).capped()
 
 

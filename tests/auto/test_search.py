@@ -5,14 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from annealax.auto._choice import Start, gain_of, is_better, is_doubtful
-from annealax.auto._pilot import Pilot
-from annealax.auto._placement import Placement
+from annealax.auto.adaptive_smc import AdaptivePass
+from annealax.auto.search import gain_of, is_better, is_doubtful
+from annealax.auto.starts.base import Tried
+from annealax.auto.starts.gaussian import Linear, normal_start
 
 
-def _pilot(log_normalizer, stderr, num_transitions):
+def _pass(log_normalizer, stderr, num_transitions):
     count = num_transitions
-    return Pilot(
+    return AdaptivePass(
         betas=np.linspace(0, 1, count + 1),
         step_sizes=np.ones(count),
         scales=np.ones((count, 2)),
@@ -22,13 +23,13 @@ def _pilot(log_normalizer, stderr, num_transitions):
         stderr=stderr,
         z=np.zeros((4, 2)),
         weights=np.full(4, 0.25),
-        num_evaluations=0,
     )
 
 
 def _start(log_normalizer, stderr, num_transitions=10):
-    placement = Placement.scaled(np.zeros(2), 1.0)
-    return Start("a start", placement, _pilot(log_normalizer, stderr, num_transitions))
+    start = normal_start(Linear.identity(2))
+    found = _pass(log_normalizer, stderr, num_transitions)
+    return Tried("a start", start, (found,))
 
 
 def test_more_mass_wins_and_otherwise_less_work():
@@ -55,7 +56,7 @@ def test_a_near_thing_is_doubtful_if_work_says_otherwise(sign):
 
 def test_more_passes_sharpen_the_estimate_and_not_the_difficulty():
     once = _start(-10.0, 0.06)
-    often = dataclasses.replace(once, more=(_pilot(-10.0, 0.06, 10),) * 3)
+    often = dataclasses.replace(once, passes=(_pass(-10.0, 0.06, 10),) * 4)
     np.testing.assert_allclose(often.stderr, 0.03, rtol=1e-3)
     np.testing.assert_allclose(often.difficulty, once.difficulty, rtol=1e-3)
     # What was within the tolerance of three error bars may now be decided.
@@ -67,8 +68,8 @@ def test_more_passes_sharpen_the_estimate_and_not_the_difficulty():
 def test_one_lucky_pass_is_no_proof_of_more_mass():
     """A heavy tail: passes claim 0.2, and disagree by far more."""
     poor = _start(0.0, 0.2)
-    passes = tuple(_pilot(value, 0.2, 10) for value in (0.2, 2.4, -0.3))
-    often = dataclasses.replace(poor, more=passes)
+    passes = tuple(_pass(value, 0.2, 10) for value in (0.2, 2.4, -0.3))
+    often = dataclasses.replace(poor, passes=(poor.first, *passes))
     mean = np.mean(np.exp([0.0, 0.2, 2.4, -0.3]))
     np.testing.assert_allclose(often.log_normalizer, np.log(mean))
     between = np.std(np.exp([0.0, 0.2, 2.4, -0.3]), ddof=1) / mean / 2

@@ -4,36 +4,29 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy import special
 
 from annealax._arviz import to_arviz
+from annealax._doubts import Doubt
 from annealax._errors import InvalidInputError
-from annealax._estimates import log_mean, logsumexp, pooled_stderr
+from annealax._estimates import log_mean, logsumexp, pareto_shape, pooled_stderr
 from annealax._result import Result, StepInfo
-from annealax.auto._space import Space
+from annealax._sampler import Sampler
+from annealax.auto.density import FreeDensity
+from annealax.auto.modes import ModeTable
+from annealax.auto.parameters import Space
+from annealax.auto.starts.base import Start
+from annealax.auto.tuning import Plan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@dataclasses.dataclass(frozen=True)
-class ModeTable:
-    """Peaks of the density among the draws.
-
-    Attributes:
-        points: Where they are, as unconstrained vectors; the heaviest first.
-        shares: Share of the draws nearest to each, per replicate.
-        weights: The same over all replicates.
-    """
-
-    points: np.ndarray
-    shares: np.ndarray
-    weights: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,15 +85,14 @@ class Sample:
         replicate_log_normalizers: log Z of each replicate.
         replicate_stderrs: Standard error of each from that replicate alone.
         steps: Diagnostics: arrays of replicates by transitions.
-        betas: Temperatures.
-        step_sizes: Step sizes of HMC at each.
-        num_leapfrog: Leapfrog steps of a trajectory.
+        plan: The sampler that made the replicates: start, temperatures, step sizes.
+        flows: The flows that helped it, if any.
+        density: The density, as a function of an unconstrained vector.
         pareto_k: Shape of the tail of what initial draws contribute to Z; above 0.7
             neither Z nor its error bar can be trusted.
         modes: Peaks among the draws.
         choices: What was decided, in words.
         stages: What each stage cost.
-        space: Names, shapes and supports.
         messages: Reasons for doubt, in words.
     """
 
@@ -110,15 +102,39 @@ class Sample:
     replicate_log_normalizers: np.ndarray
     replicate_stderrs: np.ndarray
     steps: StepInfo
-    betas: np.ndarray
-    step_sizes: np.ndarray
-    num_leapfrog: int
+    plan: Plan
+    flows: AbstractBijection | None
+    density: FreeDensity
     pareto_k: float
     modes: ModeTable
     choices: Mapping[str, str]
     stages: tuple[Stage, ...]
-    space: Space
-    messages: tuple[str, ...] = ()
+    messages: tuple[Doubt, ...] = ()
+
+    @property
+    def space(self) -> Space:
+        """Names, shapes and supports of the parameters."""
+        return self.density.space
+
+    @property
+    def sampler(self) -> Sampler:
+        """The frozen sampler; it works in the coordinates of its start."""
+        return self.plan.sampler(self.density)
+
+    @property
+    def betas(self) -> np.ndarray:
+        """Temperatures."""
+        return self.plan.betas
+
+    @property
+    def step_sizes(self) -> np.ndarray:
+        """Step sizes of HMC at the end of each transition."""
+        return self.plan.step_sizes
+
+    @property
+    def num_leapfrog(self) -> int:
+        """Leapfrog steps of a trajectory."""
+        return self.plan.num_leapfrog
 
     @property
     def num_replicates(self) -> int:
@@ -143,7 +159,7 @@ class Sample:
     @property
     def log_normalizer(self) -> float:
         """Log Z: the logarithm of the mean of the replicates' Z, which is unbiased."""
-        return float(log_mean(self.replicate_log_normalizers))
+        return log_mean(self.replicate_log_normalizers)
 
     @property
     def log_normalizer_stderr(self) -> float:
@@ -153,7 +169,9 @@ class Sample:
         weights is heavy (`pareto_k` above 0.35), and never below what the precision of
         the numbers allows.
         """
-        return float(pooled_stderr(*self._estimates, self.pareto_k))
+        return pooled_stderr(
+            self.replicate_log_normalizers, self.replicate_stderrs, self.pareto_k
+        )
 
     def log_normalizer_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Interval that holds log Z with the probability `level`.
@@ -167,10 +185,6 @@ class Sample:
         quantile = float(special.stdtrit(freedom, 0.5 + 0.5 * level))
         reach = quantile * self.log_normalizer_stderr
         return self.log_normalizer - reach, self.log_normalizer + reach
-
-    @property
-    def _estimates(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.replicate_log_normalizers, self.replicate_stderrs
 
     @property
     def ess(self) -> float:
@@ -260,13 +274,20 @@ class Sample:
             seed=seed,
         )
 
-    def warnings(self) -> list[str]:
-        """Reasons, in words, to doubt the answer; empty if there are none."""
+    def warnings(self) -> list[Doubt]:
+        """Reasons, in words, to doubt the answer; empty if there are none.
+
+        Each has a `code`, so that a script can refuse an answer.
+        """
         return list(self.messages)
+
+    def propose(self, key: PRNGKeyArray) -> "Replicate":
+        """One more run of the frozen sampler, in the user's space: for `pimh`."""
+        return Replicate(self.sampler.run(key, self.flows), self.plan.start, self.space)
 
     def summary(self) -> str:
         """All that matters on one screen."""
-        from annealax.auto._summary import summarise  # noqa: PLC0415
+        from annealax.auto.show import summarise  # noqa: PLC0415
 
         return summarise(self)
 
@@ -285,3 +306,76 @@ class Sample:
 class _Pooled:
     mean: Any
     stderr: Any
+
+
+class Replicate(eqx.Module):
+    """One run of a frozen sampler, in the user's space.
+
+    Attributes:
+        result: The run, in the coordinates of its start.
+        start: The start.
+        space: Names, shapes and supports of the parameters.
+    """
+
+    result: Result
+    start: Start
+    space: Space
+
+    @property
+    def log_normalizer(self) -> Array:
+        """Estimate of log Z; its exponential is unbiased."""
+        return self.result.log_normalizer
+
+    def expectation(self, function: Callable[[Any], Array]) -> Any:
+        """Weighted average of a function of one point in the user's space."""
+        return self.result.expectation(lambda z: function(self._place(z)))
+
+    def draws(self, key: PRNGKeyArray, num_draws: int) -> Any:
+        """Unweighted draws in the user's space, chosen independently by weight."""
+        return jax.vmap(self._place)(self.result.draws(key, num_draws))
+
+    def _place(self, z: Array) -> Any:
+        return self.space.constrain(self.start.bijection.transform(z))[0]
+
+
+def pool_replicates(results: list[Result], plan: Plan) -> dict[str, Any]:
+    """What a `Sample` says of replicates: all draws, weighted by each one's Z."""
+    log_normalizers = np.asarray([r.log_normalizer for r in results], np.float64)
+    log_weights = np.concatenate(
+        [
+            np.asarray(r.log_weights, np.float64) + value
+            for r, value in zip(results, log_normalizers, strict=True)
+        ]
+    )
+    positions = plan.start.bijection.positions
+    vectors = np.concatenate([positions(np.asarray(r.x)) for r in results])
+    steps = jax.tree.map(lambda *each: np.stack(each), *[r.steps for r in results])
+    dtype = jnp.result_type(float)
+    return {
+        "vectors": jnp.asarray(vectors, dtype),
+        "log_weights": jnp.asarray(log_weights - logsumexp(log_weights), dtype),
+        "roots": np.concatenate([np.asarray(r.particles.roots) for r in results]),
+        "replicate_log_normalizers": log_normalizers,
+        "replicate_stderrs": np.asarray(
+            [r.log_normalizer_stderr for r in results], np.float64
+        ),
+        "steps": StepInfo(*steps),
+        "pareto_k": pareto_shape(_root_contributions(results, log_normalizers)),
+    }
+
+
+def _root_contributions(
+    results: list[Result], log_normalizers: np.ndarray
+) -> np.ndarray:
+    """What each initial draw contributes to Z, through all its descendants."""
+    scale = np.exp(log_normalizers - log_normalizers.max())
+    parts = []
+    for result, factor in zip(results, scale, strict=True):
+        count = result.particles.num_particles
+        by_root = np.bincount(
+            np.asarray(result.particles.roots),
+            np.asarray(result.weights, np.float64),
+            count,
+        )
+        parts.append(factor * by_root)
+    return np.concatenate(parts)

@@ -1,52 +1,71 @@
-r"""Coordinates in which a density looks like a standard normal, as far as known.
+r"""Starts that are normal: affine coordinates :math:`x = m + F z`, and z normal.
 
-A placement is an affine map :math:`x = m + F z`. The sampler works in :math:`z`: it
-starts from a normal a little wider than the standard one, and its kernel sees a density
-without strong correlations. The start and the preconditioner are one thing.
+They come from the curvature at a peak (Laplace) or from the moments of particles.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy import stats
 from jaxtyping import Array, ArrayLike, Float
 
-from annealax._path import GeometricPath, InitialDistribution, sanitise
-from annealax.auto._conditional import Conditional, LeaderStart
-from annealax.auto._hierarchy import Hierarchy
+from annealax._noise import normals
+from annealax._path import sanitise
+from annealax.auto.density import CountedDensity
+from annealax.auto.starts.base import (
+    AbstractBase,
+    AbstractCoordinates,
+    Candidate,
+    Seen,
+    Start,
+)
 
 MAX_FULL_SIZE = 2000
-"""Up to this dimension a full matrix is used."""
+"""Up to this dimension a full matrix is used: its product costs little beside HMC."""
 
 _NEWTON_STEPS = 40
+"""Newton's method either arrives within these or goes nowhere."""
 
 
-class Placement(eqx.Module):
+class Normals(AbstractBase):
+    """Independent normal numbers of one width."""
+
+    shape: tuple[int, ...] = eqx.field(static=True)
+    width: Float[Array, ""]
+
+    def __init__(self, size: int, width: ArrayLike):
+        self.shape, self.width = (size,), jnp.asarray(width, jnp.result_type(float))
+
+    def sample(self, key, sample_shape=(), condition=None):
+        """Independent draws."""
+        (size,) = self.shape
+        return self.width * normals(key, sample_shape, size, self.width.dtype)
+
+    def log_prob(self, x, condition=None):
+        """Normalised log density of one point."""
+        return jnp.sum(stats.norm.logpdf(x, 0, self.width))
+
+
+class Linear(AbstractCoordinates):
     """An affine map from z to x.
 
     Args:
         mean: Where z = 0 goes.
         factor: A matrix, or a vector that stands for a diagonal one.
-        initial: Where passes start, in z; None for a normal somewhat wider than the
-            standard one.
     """
 
+    shape: tuple[int, ...] = eqx.field(static=True)
     mean: Float[Array, " size"]
     factor: Float[Array, " size"] | Float[Array, "size size"]
     log_det: Float[Array, ""]
-    initial: InitialDistribution | None
 
-    def __init__(
-        self,
-        mean: ArrayLike,
-        factor: ArrayLike,
-        initial: InitialDistribution | None = None,
-    ):
-        self.initial = initial
+    def __init__(self, mean: ArrayLike, factor: ArrayLike):
         self.mean = jnp.asarray(mean, jnp.result_type(float))
+        self.shape = self.mean.shape
         self.factor = jnp.asarray(factor, jnp.result_type(float))
         exact = np.asarray(factor, np.float64)
         if exact.ndim == 1:
@@ -56,83 +75,58 @@ class Placement(eqx.Module):
         self.log_det = jnp.asarray(log_det, jnp.result_type(float))
 
     @classmethod
-    def scaled(cls, mean: ArrayLike, scale: ArrayLike) -> "Placement":
+    def scaled(cls, mean: ArrayLike, scale: ArrayLike) -> "Linear":
         """Independent coordinates; a full matrix where that is affordable.
 
-        A full matrix from the beginning lets all placements share compiled programs.
+        A full matrix from the beginning lets all of them share compiled programs.
         """
         scale = np.broadcast_to(np.asarray(scale, np.float64), np.shape(mean))
         full = len(scale) <= MAX_FULL_SIZE
         return cls(mean, np.diag(scale) if full else scale)
 
-    @property
-    def size(self) -> int:
-        """Number of dimensions."""
-        return self.mean.shape[0]
+    @classmethod
+    def identity(cls, size: int) -> "Linear":
+        """The same coordinates."""
+        return cls.scaled(np.zeros(size), 1.0)
 
-    def transform_and_log_det(
-        self, z: Float[Array, " size"]
-    ) -> tuple[Float[Array, " size"], Float[Array, ""]]:
+    def transform_and_log_det(self, x, condition=None):
         """From z to x, and the log Jacobian."""
         if self.factor.ndim == 1:
-            return self.mean + self.factor * z, self.log_det
-        return self.mean + self.factor @ z, self.log_det
+            return self.mean + self.factor * x, self.log_det
+        return self.mean + self.factor @ x, self.log_det
 
-    def after(self, mean: np.ndarray, factor: np.ndarray) -> "Placement":
-        """The placement z -> self(mean + factor z), composed in float64."""
+    def inverse_and_log_det(self, y, condition=None):
+        """From x to z, and the log Jacobian."""
+        if self.factor.ndim == 1:
+            return (y - self.mean) / self.factor, -self.log_det
+        return jnp.linalg.solve(self.factor, y - self.mean), -self.log_det
+
+    def positions(self, z: np.ndarray) -> np.ndarray:
+        """Where particles are, in x, in double precision."""
+        factor = np.asarray(self.factor, np.float64)
+        z = np.asarray(z, np.float64)
+        moved = z * factor if factor.ndim == 1 else z @ factor.T
+        return np.asarray(self.mean, np.float64) + moved
+
+    def as_affine(self, z: np.ndarray) -> tuple["Linear", np.ndarray]:
+        """These coordinates themselves."""
+        return self, z
+
+    def after(self, mean: np.ndarray, factor: np.ndarray) -> "Linear":
+        """The map z -> self(mean + factor z), composed in float64."""
         outer = np.asarray(self.factor, np.float64)
         centre = np.asarray(self.mean, np.float64)
         if outer.ndim == 1:
             scale = factor if factor.ndim == 1 else np.diag(factor)
-            return Placement(centre + outer * mean, outer * scale)
+            return Linear(centre + outer * mean, outer * scale)
         inner = np.diag(factor) if factor.ndim == 1 else factor
-        return Placement(centre + outer @ mean, outer @ inner)
+        return Linear(centre + outer @ mean, outer @ inner)
 
 
-Coordinates = Placement | Hierarchy | Conditional
-"""Maps from z to x in which passes may work."""
-
-
-class Placed(eqx.Module):
-    """A density in the coordinates of a placement."""
-
-    log_density: Callable[[Array], Array]
-    placement: Coordinates
-
-    def __call__(self, z: Float[Array, " size"]) -> Float[Array, ""]:
-        """Log density at the place of z, with the Jacobian."""
-        x, log_det = self.placement.transform_and_log_det(z)
-        return self.log_density(x) + log_det
-
-
-def placed_path(
-    log_density: Callable[[Array], Array],
-    placement: Coordinates,
-    betas: ArrayLike,
-) -> GeometricPath:
-    """From a normal to the density, in the coordinates of the placement."""
-    size = placement.size
-    width = widening(size)
-    initial: InitialDistribution
-    if isinstance(placement, Conditional):
-        initial = placement.initial(width)
-    elif isinstance(placement, Placement) and placement.initial is not None:
-        initial = placement.initial
-    else:
-        initial = LeaderStart(0, size, jnp.asarray(width, jnp.result_type(float)))
-    return GeometricPath(initial, Placed(log_density, placement), betas)
-
-
-def positions(placement: Coordinates, z: np.ndarray) -> np.ndarray:
-    """Where particles are, in double precision for affine placements."""
-    if isinstance(placement, Placement):
-        factor = np.asarray(placement.factor, np.float64)
-        z = np.asarray(z, np.float64)
-        moved = z * factor if factor.ndim == 1 else z @ factor.T
-        return np.asarray(placement.mean, np.float64) + moved
-    return np.asarray(
-        jax.vmap(lambda each: placement.transform_and_log_det(each)[0])(jnp.asarray(z))
-    )
+def normal_start(bijection: AbstractCoordinates) -> Start:
+    """A normal in these coordinates, somewhat wider than the standard one."""
+    (size,) = bijection.shape
+    return Start(Normals(size, widening(size)), bijection)
 
 
 def widening(size: int) -> float:
@@ -142,6 +136,17 @@ def widening(size: int) -> float:
     an exact fit are about one nat apart.
     """
     return float(np.sqrt(1 + min(0.5, 2 / np.sqrt(size))))
+
+
+def propose_moments(seen: Seen) -> Iterator[Candidate]:
+    """A normal with the mean and covariance of the best start's particles."""
+    best = seen.best
+    assert best is not None
+    if best.start.bijection.leaders or best.start.is_of_modes:
+        return
+    linear, z = best.start.bijection.as_affine(best.first.z)
+    fitted, kind = from_moments(linear, z, best.weights)
+    yield Candidate(f"mean and covariance of particles ({kind})", normal_start(fitted))
 
 
 def moments(x: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -168,9 +173,9 @@ def root_of(covariance: np.ndarray, chance: float = 0.0) -> np.ndarray:
 
 
 def from_moments(
-    placement: Placement, z: np.ndarray, weights: np.ndarray
-) -> tuple[Placement, str]:
-    """The placement by mean and covariance of weighted particles, and its kind.
+    linear: Linear, z: np.ndarray, weights: np.ndarray
+) -> tuple[Linear, str]:
+    """Coordinates by mean and covariance of weighted particles, and their kind.
 
     With few particles for the dimension, only directions whose variance stands out of
     what chance gives (the Marchenko-Pastur edge) are trusted beyond the scales.
@@ -181,9 +186,9 @@ def from_moments(
     centred = z - mean
     variance = weights @ centred**2
     scale = np.sqrt(np.maximum(variance, 1e-12 * max(variance.max(), 1e-300)))
-    if placement.factor.ndim == 1:
-        return placement.after(mean, scale), "diagonal"
-    size = placement.size
+    if linear.factor.ndim == 1:
+        return linear.after(mean, scale), "diagonal"
+    size = z.shape[1]
     count = 1 / np.sum(weights**2)
     standard = centred / scale
     correlation = (standard * weights[:, None]).T @ standard
@@ -196,50 +201,39 @@ def from_moments(
         kind = f"scales and {kept.sum()} directions"
     roots = np.where(kept, np.sqrt(np.maximum(values, 1e-12)), 1.0)
     factor = scale[:, None] * ((vectors * roots) @ vectors.T)
-    return placement.after(mean, factor), kind
+    return linear.after(mean, factor), kind
 
 
-class Laplace(NamedTuple):
-    """A Gaussian at a peak, if there is one.
+def laplace(density: CountedDensity, start: np.ndarray) -> Linear | None:
+    """Newton's method from `start`, damped, and the curvature where it ends.
 
-    Attributes:
-        placement: The fit; None if the curvature is not that of a peak.
-        num_evaluations: Gradient evaluations made (a Hessian counts its columns).
+    None if that is not the curvature of a peak.
     """
-
-    placement: Placement | None
-    num_evaluations: int
-
-
-def laplace(log_density: Callable[[Array], Array], start: np.ndarray) -> Laplace:
-    """Newton's method from `start`, damped, and the curvature where it ends."""
-    size, count = len(start), 0
     x = np.asarray(start, np.float64)
-    value, gradient, hessian = _curvature(log_density, x)
+    value, gradient, hessian = _curvature(density, x)
     damping = 0.0
     for _ in range(_NEWTON_STEPS):
-        count += size + 2
         if not (np.isfinite(hessian).all() and np.isfinite(gradient).all()):
-            return Laplace(None, count)
+            return None
         factor = _cholesky(-hessian, damping)
         if factor is None:
             damping = max(4 * damping, 1e-4 * np.abs(np.diag(hessian)).max(), 1e-8)
             if not np.isfinite(damping) or damping > 1e12:
-                return Laplace(None, count)
+                return None
             continue
         step = np.linalg.solve(factor.T, np.linalg.solve(factor, gradient))
         decrement = float(gradient @ step)
         if damping == 0 and decrement < 1e-2:
             # x = m + F z with F F^T the inverse of the precision L L^T.
-            return Laplace(Placement(x + step, np.linalg.inv(factor).T), count)
-        new = _curvature(log_density, x + step)
-        if new[0] >= value - 1e-3 * abs(value) - 1e-3 and np.isfinite(new[0]):
+            return Linear(x + step, np.linalg.inv(factor).T)
+        new = _curvature(density, x + step)
+        if new.value >= value - 1e-3 * abs(value) - 1e-3 and np.isfinite(new.value):
             x, (value, gradient, hessian) = x + step, new
             damping = 0.0 if damping < 1e-6 else damping / 10
             damping = damping if _cholesky(-hessian, 0.0) is None else 0.0
         else:
             damping = max(10 * damping, 1e-3 * np.abs(np.diag(hessian)).max())
-    return Laplace(None, count)
+    return None
 
 
 def _cholesky(matrix: np.ndarray, damping: float) -> np.ndarray | None:
@@ -249,22 +243,25 @@ def _cholesky(matrix: np.ndarray, damping: float) -> np.ndarray | None:
         return None
 
 
-def _curvature(
-    log_density: Callable[[Array], Array], x: np.ndarray
-) -> tuple[float, np.ndarray, np.ndarray]:
+class _Curvature(NamedTuple):
+    value: float
+    gradient: np.ndarray
+    hessian: np.ndarray
+
+
+def _curvature(density: CountedDensity, x: np.ndarray) -> _Curvature:
+    point = jnp.asarray(x, jnp.result_type(float))
     value, gradient, hessian = jax.device_get(
-        _curvature_compiled(log_density, jnp.asarray(x, jnp.result_type(float)))
+        _curvature_compiled(density.log_density, point)
     )
+    density.spend(len(x) + 2)  # a column of the Hessian costs a gradient
     hessian = np.asarray(hessian, np.float64)
-    return (
-        float(value),
-        np.asarray(gradient, np.float64),
-        0.5 * (hessian + hessian.T),
-    )
+    gradient = np.asarray(gradient, np.float64)
+    return _Curvature(float(value), gradient, 0.5 * (hessian + hessian.T))
 
 
 @eqx.filter_jit
-def _curvature_compiled(log_density, x):
+def _curvature_compiled(log_density: Callable[[Array], Array], x: Array):
     def gradient(x):
         return jax.grad(lambda y: sanitise(log_density(y)))(x)
 

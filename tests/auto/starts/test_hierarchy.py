@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from annealax.auto._hierarchy import fit_hierarchy
+from annealax.auto.starts.gaussian import normal_start
+from annealax.auto.starts.hierarchy import fit_hierarchy
 
 
 def _funnel(count, seed=0, last=False):
@@ -36,6 +37,13 @@ def test_the_jacobian_is_that_of_the_map():
     np.testing.assert_allclose(
         float(log_det), float(jnp.linalg.slogdet(jacobian)[1]), rtol=1e-4
     )
+
+
+def test_a_start_is_a_distribution():
+    x = _funnel(2000)
+    start = normal_start(fit_hierarchy(x, np.full(len(x), 1 / len(x))))
+    draws, log_prob = start.sample_and_log_prob(jax.random.key(5), (50,))
+    np.testing.assert_allclose(start.log_prob(draws), log_prob, rtol=1e-3, atol=1e-2)
 
 
 def test_a_gaussian_has_no_hierarchy():

@@ -18,15 +18,35 @@ from jaxtyping import PRNGKeyArray
 
 from annealax import flows
 from annealax._estimates import log_mean
+from annealax._keys import named_key
 from annealax._sampler import Sampler
+from annealax.auto.density import CountedDensity
 from annealax.trainers import CRAFT
 from annealax.trainers.fit import Fit, Snapshot, fit
 
-_TRIAL_STEPS = 40
+_TRIAL_STEPS, _TRIAL_END = 40, 10
+"""Steps of a fit that only compares families, by its last few."""
+
 _TRAINING_STEPS = 300
-_PLATEAU = 40
+"""Steps of the fit that is deployed, at most."""
+
+_PLATEAU, _STILL_FALLS = 40, 0.98
+"""A fit ends where a block of so many steps has not lowered the work by this factor."""
+
 _PASSES = 4
+"""Passes with flows and without, by which they are judged."""
+
 _LEARNING_RATE = 0.02
+"""Of Adam, at the start: the flows are small, and begin as the identity."""
+
+_GAIN_NEEDED = 1.5
+"""Flows must lower the squared error at equal time by this factor."""
+
+_RISE = 0.02
+"""Log Z that rises by these nats more than noise explains was too low before."""
+
+_MANY_DIMENSIONS = 64
+"""Above these, networks cost more than they gain: only the diagonal family."""
 
 Family = Callable[[PRNGKeyArray, tuple[int, ...]], AbstractBijection]
 
@@ -50,19 +70,23 @@ class Passes:
         log_normalizers: log Z of each.
         stderrs: Standard error of each.
         seconds: Time of one, compilation apart.
-        num_evaluations: Density evaluations of all.
     """
 
     log_normalizers: np.ndarray
     stderrs: np.ndarray
     seconds: float
-    num_evaluations: int
 
     @property
     def cost(self) -> float:
         """Squared error times time."""
         spread = np.var(self.log_normalizers, ddof=1)
         return float(max(spread, np.mean(self.stderrs**2)) * self.seconds)
+
+    @property
+    def noise(self) -> float:
+        """Standard error of their mean log Z."""
+        spread = float(np.std(self.log_normalizers, ddof=1))
+        return max(spread, float(np.mean(self.stderrs))) / np.sqrt(_PASSES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,31 +96,27 @@ class FlowChoice:
     Attributes:
         flows: Trained flows, or None.
         reason: In words.
-        num_evaluations: Density evaluations made.
-        index: Which of the families; -1 for none.
+        family: Which one they are of; "" for none.
     """
 
     flows: AbstractBijection | None
     reason: str
-    num_evaluations: int
-    index: int
+    family: str = ""
 
 
 def families_for(size: int) -> tuple[str, ...]:
     """Families that suit a dimension."""
-    if size == 1:
-        return ("diagonal affine",)
-    if size <= 64:
-        return ("diagonal affine", "affine autoregressive", "spline coupling")
+    if 1 < size <= _MANY_DIMENSIONS:
+        return tuple(FAMILIES)
     return ("diagonal affine",)
 
 
 def choose_flows(
     key: PRNGKeyArray,
     sampler: Sampler,
+    density: CountedDensity,
     families: tuple[str, ...],
     say: Callable[[str], None] = lambda text: None,
-    decided: int | None = None,
     *,
     forced: bool = False,
 ) -> FlowChoice:
@@ -105,92 +125,77 @@ def choose_flows(
     Args:
         key: Random key.
         sampler: The sampler to be helped.
+        density: Where evaluations are counted.
         families: Names in `FAMILIES`.
         say: Called with a line of text now and then.
-        decided: What an earlier call decided: the index of a family, or -1. The
-            decision rests on the clock, and must not be taken twice.
         forced: Keep the flows whatever they bring.
     """
-    keys = iter(jr.split(key, 2 * len(families) + 4))
-    if decided is not None:
-        for _ in range(1 + len(families)):
-            next(keys)
-        if decided < 0:
-            return FlowChoice(None, "tried and dropped before", 0, -1)
-        fitted = _train(next(keys), sampler, families[decided], _TRAINING_STEPS)
-        spent = int(np.sum(fitted.history.steps.num_evaluations))
-        reason = f"{families[decided]}, as decided before"
-        return FlowChoice(fitted.flows, reason, spent, decided)
-    plain = run_passes(next(keys), sampler, None)
-    spent = plain.num_evaluations
-    left: dict[str, float] = {}
-    for name in families:
-        subkey = next(keys)
-        if len(families) == 1:  # nothing to choose from
-            left[name] = 0.0
-            continue
-        fitted = _train(subkey, sampler, name, _TRIAL_STEPS)
-        spent += int(np.sum(fitted.history.steps.num_evaluations))
-        left[name] = _work(fitted, 10)
-        say(f"{name} flows: {left[name]:.3g} nats of work left after {_TRIAL_STEPS}")
-    name = min(left, key=lambda each: left[each])
-    index = families.index(name)
-    fitted = _train(next(keys), sampler, name, _TRAINING_STEPS)
-    spent += int(np.sum(fitted.history.steps.num_evaluations))
-    helped = run_passes(next(keys), sampler, fitted.flows)
-    spent += helped.num_evaluations
+    plain = run_passes(named_key(key, "plain"), sampler, density, None)
+    name = families[0]
+    if len(families) > 1:
+        left = {each: _work_left(key, sampler, density, each, say) for each in families}
+        name = min(left, key=lambda each: left[each])
+    trained = train_flows(key, sampler, density, name)
+    helped = run_passes(named_key(key, "helped"), sampler, density, trained)
     gain = plain.cost / max(helped.cost, 1e-12)
     ratio = f"{1 / max(gain, 1e-9):.2g} times that of plain SMC in the same time"
     if forced:
-        reason = f"{name}, as asked: squared error {ratio}"
-        return FlowChoice(fitted.flows, reason, spent, index)
+        return FlowChoice(trained, f"{name}, as asked: squared error {ratio}", name)
     rise = log_mean(helped.log_normalizers) - log_mean(plain.log_normalizers)
-    noise = np.hypot(
-        *(
-            max(np.std(each.log_normalizers, ddof=1), np.mean(each.stderrs))
-            / np.sqrt(_PASSES)
-            for each in (plain, helped)
-        )
-    )
-    if rise > 3 * noise + 0.02:
-        return FlowChoice(
-            fitted.flows, f"{name}: log Z is {rise:.2g} higher with them", spent, index
-        )
-    if gain > 1.5 and rise > -3 * noise - 0.02:
-        return FlowChoice(
-            fitted.flows,
-            f"{name}: squared error {gain:.1f} times smaller in the same time",
-            spent,
-            index,
-        )
+    tolerance = 3 * np.hypot(plain.noise, helped.noise) + _RISE
+    if rise > tolerance:
+        reason = f"{name}: log Z is {rise:.2g} higher with them"
+        return FlowChoice(trained, reason, name)
+    if gain > _GAIN_NEEDED and rise > -tolerance:
+        reason = f"{name}: squared error {gain:.1f} times smaller in the same time"
+        return FlowChoice(trained, reason, name)
     return FlowChoice(
         None,
         f"tried and dropped: {name} flows, the best of {len(families)} families, give "
         f"a squared error {ratio}",
-        spent,
-        -1,
     )
 
 
+def train_flows(
+    key: PRNGKeyArray, sampler: Sampler, density: CountedDensity, name: str
+) -> AbstractBijection:
+    """Flows of a family, as they are deployed: the same for the same key."""
+    subkey = named_key(key, "training", name)
+    return _train(subkey, sampler, density, name, _TRAINING_STEPS).flows
+
+
+def _work_left(key, sampler, density, name: str, say) -> float:
+    """Nats per pass that flows of a family leave after a short fit."""
+    subkey = named_key(key, "trial", name)
+    fitted = _train(subkey, sampler, density, name, _TRIAL_STEPS)
+    work = fitted.history.loss + fitted.history.log_normalizer
+    left = float(np.mean(work[-_TRIAL_END:]))
+    say(f"{name} flows: {left:.3g} nats of work left after {_TRIAL_STEPS}")
+    return left
+
+
 def run_passes(
-    key: PRNGKeyArray, sampler: Sampler, stacked: AbstractBijection | None
+    key: PRNGKeyArray,
+    sampler: Sampler,
+    density: CountedDensity,
+    stacked: AbstractBijection | None,
 ) -> Passes:
     """Passes for a decision, never for an answer."""
-    values, seconds, count = [], [], 0
-    for subkey in jr.split(key, _PASSES):
+    values, seconds = [], []
+    for index in range(_PASSES):
         began = time.perf_counter()
-        result = jax.block_until_ready(sampler.run(subkey, stacked))
+        result = jax.block_until_ready(sampler.run(named_key(key, index), stacked))
         seconds.append(time.perf_counter() - began)
         values.append((result.log_normalizer, result.log_normalizer_stderr))
-        count += int(result.num_evaluations)
+        density.spend(float(result.num_evaluations))
     log_normalizers, stderrs = np.asarray(values, np.float64).T
-    return Passes(log_normalizers, stderrs, float(np.min(seconds)), count)
+    return Passes(log_normalizers, stderrs, float(np.min(seconds)))
 
 
-def _train(key: PRNGKeyArray, sampler: Sampler, name: str, num_steps: int) -> Fit:
+def _train(key, sampler: Sampler, density, name: str, num_steps: int) -> Fit:
     key_flow, key_fit = jr.split(key)
     schedule = optax.cosine_decay_schedule(_LEARNING_RATE, num_steps, 0.05)
-    return fit(
+    fitted = fit(
         key_fit,
         CRAFT(sampler, optax.adam(schedule)),
         FAMILIES[name](key_flow, sampler.path.shape),
@@ -198,6 +203,8 @@ def _train(key: PRNGKeyArray, sampler: Sampler, name: str, num_steps: int) -> Fi
         steps_per_call=20,
         callback=Plateau(),
     )
+    density.spend(float(np.sum(fitted.history.steps.num_evaluations)))
+    return fitted
 
 
 class Plateau:
@@ -219,9 +226,4 @@ class Plateau:
             return False
         old = np.mean(self._work[-2 * self._block : -self._block])
         new = np.mean(self._work[-self._block :])
-        return bool(new > 0.98 * old)
-
-
-def _work(fitted: Fit, count: int) -> float:
-    history = fitted.history
-    return float(np.mean((history.loss + history.log_normalizer)[-count:]))
+        return bool(new > _STILL_FALLS * old)

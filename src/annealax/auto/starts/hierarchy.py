@@ -13,41 +13,119 @@ and Newton's method for the log scale, which is concave. Linear conditioners car
 outside of where the particles are: from the mouth of a funnel they know its neck.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from annealax._estimates import weighted_quantiles
+from annealax.auto.starts.base import (
+    AbstractCoordinates,
+    Candidate,
+    Seen,
+)
+from annealax.auto.starts.gaussian import Linear, normal_start
+
+NAME = "scales that depend on other coordinates"
+
+MAX_SIZE = 128
+"""In more dimensions the fit, a regression for each coordinate, takes too long."""
+
 _SIGNIFICANT = 5.0
+"""Slopes count from so many standard errors on: there are many of them."""
+
 _NEWTON_STEPS = 12
+"""The objective is concave: Newton's method needs no more."""
+
 _MAX_SLOPE = 3.0
+"""Steeper slopes of a log scale are not believed: they overflow outside the data."""
+
 _MAX_REGRESSORS = 8
+"""Coordinates that a scale may depend on."""
+
+_EASY = 5
+"""A start from which passes take no more temperatures needs no better coordinates."""
+
+_GAIN_NEEDED = 1.5
+"""It costs more than affine coordinates, and has to show that it is worth it."""
 
 
-class Hierarchy(eqx.Module):
+class Hierarchy(AbstractCoordinates):
     """The map above; what is called `order` there is how coordinates are numbered."""
 
+    shape: tuple[int, ...] = eqx.field(static=True)
     mean: Float[Array, " size"]
     scale: Float[Array, " size"]
     location_slopes: Float[Array, "size size"]
     log_scale_slopes: Float[Array, "size size"]
     log_scales: Float[Array, " size"]
 
-    @property
-    def size(self) -> int:
-        """Number of dimensions."""
-        return self.mean.shape[0]
+    def __init__(self, mean, scale, location_slopes, log_scale_slopes, log_scales):
+        dtype = jnp.result_type(float)
+        self.mean = jnp.asarray(mean, dtype)
+        self.shape = self.mean.shape
+        self.scale = jnp.asarray(scale, dtype)
+        self.location_slopes = jnp.asarray(location_slopes, dtype)
+        self.log_scale_slopes = jnp.asarray(log_scale_slopes, dtype)
+        self.log_scales = jnp.asarray(log_scales, dtype)
 
-    def transform_and_log_det(
-        self, z: Float[Array, " size"]
-    ) -> tuple[Float[Array, " size"], Float[Array, ""]]:
+    def transform_and_log_det(self, x, condition=None):
         """From z to x, and the log Jacobian."""
-        log_scales = self.log_scales + self.log_scale_slopes @ z
-        y = self.location_slopes @ z + jnp.exp(log_scales) * z
-        log_det = jnp.sum(log_scales) + jnp.sum(jnp.log(self.scale))
+        log_scales, log_det = self._log_scales(x)
+        y = self.location_slopes @ x + jnp.exp(log_scales) * x
         return self.mean + self.scale * y, log_det
+
+    def inverse_and_log_det(self, y, condition=None):
+        """From x to z, and the log Jacobian."""
+        y = (y - self.mean) / self.scale
+
+        def settle(_, z):
+            log_scales, _ = self._log_scales(z)
+            return (y - self.location_slopes @ z) * jnp.exp(-log_scales)
+
+        # Whatever it starts from, each sweep settles one more coordinate of the order.
+        z = jax.lax.fori_loop(0, len(y), settle, jnp.zeros_like(y))
+        return z, -self._log_scales(z)[1]
+
+    def _log_scales(self, z: Array) -> tuple[Array, Array]:
+        log_scales = self.log_scales + self.log_scale_slopes @ z
+        return log_scales, jnp.sum(log_scales) + jnp.sum(jnp.log(self.scale))
+
+    def as_affine(self, z: np.ndarray) -> tuple[Linear, np.ndarray]:
+        """The coordinates of x."""
+        return Linear.identity(len(self.mean)), self.positions(z)
+
+    def gain_needed(self, other: AbstractCoordinates) -> float:
+        """More than others."""
+        del other
+        return _GAIN_NEEDED
+
+
+def propose_hierarchy(seen: Seen) -> Iterator[Candidate]:
+    """Scales that follow others, where no few leaders do.
+
+    They may be too many, or the density hard to learn from: a boundary.
+    """
+    best = seen.best
+    assert best is not None
+    if best.start.bijection.leaders or not may_have_rulers(seen):
+        return
+    hierarchy = fit_hierarchy(best.x, best.weights)
+    if hierarchy is not None:
+        yield Candidate(NAME, normal_start(hierarchy))
+
+
+def may_have_rulers(seen: Seen) -> bool:
+    """Whether it is worth looking for coordinates that rule others."""
+    best = seen.best
+    assert best is not None
+    several = best.start.is_of_modes and seen.num_peaks > 1
+    hard = best.num_transitions > _EASY
+    return hard and not several and best.start.size <= MAX_SIZE
 
 
 def fit_hierarchy(x: np.ndarray, weights: np.ndarray) -> Hierarchy | None:
@@ -74,8 +152,7 @@ def fit_hierarchy(x: np.ndarray, weights: np.ndarray) -> Hierarchy | None:
         done.append(j)
     if not slope.any():
         return None
-    as_array = lambda value: jnp.asarray(value, jnp.result_type(float))  # noqa: E731
-    return Hierarchy(*map(as_array, (mean, scale, location, slope, log_scales)))
+    return Hierarchy(mean, scale, location, slope, log_scales)
 
 
 def _order(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -121,7 +198,7 @@ def fit_coordinate(
         if link.max() < threshold:
             break
         if not chosen:  # from here on only locations that stand out count
-            centre = _weighted_median(y, weights)
+            centre = float(weighted_quantiles(y, weights, [0.5])[0])
             location, residual = np.zeros(size), y - centre
         chosen.append(int(np.argmax(link)))
         for _ in range(3):
@@ -137,12 +214,6 @@ def fit_coordinate(
             residual = y - centre - before @ location
         standard = residual * inverse_scale
     return _Row(centre, location, slopes, constant)
-
-
-def _weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
-    order = np.argsort(values)
-    total = np.cumsum(weights[order])
-    return float(values[order[np.searchsorted(total, 0.5 * total[-1])]])
 
 
 def _correlations(

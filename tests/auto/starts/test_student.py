@@ -8,20 +8,20 @@ import pytest
 from scipy import stats
 
 import annealax as ax
-from annealax.auto._explore import Ascents
-from annealax.auto._mixture import is_of_modes, mixture_at_peaks, peaks_at, with_tails
-from annealax.auto._pilot import _scales
-from annealax.auto._placement import Placement
-from annealax.auto._tails import StudentStart, fit_tails
+from annealax.auto.adaptive_smc import _scales
+from annealax.auto.density import CountedDensity
+from annealax.auto.modes import Ascents
+from annealax.auto.starts.base import WideNormal
+from annealax.auto.starts.gaussian import Linear, normal_start
+from annealax.auto.starts.mixture import peaks_at, start_at_peaks
+from annealax.auto.starts.student import Students, fit_tails, with_tails
 
 _SCALES = np.array([0.5, 1.0, 3.0])
 _FREEDOM = 2.5
 
 
 def _alone(*, together):
-    return StudentStart(
-        [[1.0, -2.0, 0.0]], [_SCALES], [1.0], _FREEDOM, together=together
-    )
+    return Students([[1.0, -2.0, 0.0]], [_SCALES], [1.0], _FREEDOM, together=together)
 
 
 def _draws(count, freedom, *, together, seed=0):
@@ -57,7 +57,7 @@ def test_draws_follow_the_density(together):
 
 def test_a_mixture_draws_in_its_shares():
     means, shares = [[0.0, 0.0], [1e4, 0.0]], [0.3, 0.7]
-    start = StudentStart(means, np.ones((2, 2)), shares, 3.0, together=True)
+    start = Students(means, np.ones((2, 2)), shares, 3.0, together=True)
     x = np.asarray(start.sample(jr.key(1), (4000,)))
     # Four standard errors.
     np.testing.assert_allclose(np.mean(x[:, 0] > 5e3), 0.7, atol=0.03)
@@ -132,31 +132,32 @@ def test_weights_count():
 
 
 def test_one_mode_gives_one_component_and_several_a_wide_one():
-    placement = Placement.scaled(np.zeros(3), 1.0)
+    normal = normal_start(Linear.identity(3))
     x = _draws(2000, 2.0, together=True)
     weights = np.full(2000, 1 / 2000)
-    wide = (np.zeros(3), np.full(3, 30.0))
-    alone = with_tails(placement, x, weights, *wide)
-    assert alone.initial.num_components == 1
-    assert not is_of_modes(alone)
+    wide = WideNormal(np.zeros(3), np.full(3, 30.0))
+    alone = with_tails(normal, x, weights, wide)
+    assert alone.base_dist.num_components == 1
+    assert not alone.is_of_modes
 
     target = ax.targets.StudentTMixture([[-10.0, 0], [10.0, 5.0]], [0.25, 0.75])
-    modes = Ascents(target).from_scales(jr.key(0), 2)
-    wide = (np.zeros(2), np.full(2, 30.0))
-    start = mixture_at_peaks(peaks_at(target, modes), *wide)
+    density = CountedDensity(target, 2)
+    modes = Ascents(density).from_scales(jr.key(0))
+    wide = WideNormal(np.zeros(2), np.full(2, 30.0))
+    _, start = start_at_peaks(peaks_at(density, modes), wide)
     exact = np.asarray(target.sample(jr.key(2), 4000), np.float64)
-    z = np.linalg.solve(np.asarray(start.factor), (exact - np.asarray(start.mean)).T).T
-    tailed = with_tails(start, z, np.full(4000, 1 / 4000), *wide)
-    assert is_of_modes(tailed)
-    assert tailed.initial.num_components == 3
-    shares = np.exp(np.asarray(tailed.initial.log_shares))
+    z = np.asarray(jax.vmap(start.bijection.inverse)(jnp.asarray(exact, jnp.float32)))
+    tailed = with_tails(start, z, np.full(4000, 1 / 4000), wide)
+    assert tailed.is_of_modes
+    assert tailed.base_dist.num_components == 3
+    shares = np.exp(np.asarray(tailed.base_dist.log_shares))
     np.testing.assert_allclose(np.sort(shares), [0.2, 0.2, 0.6], atol=0.03)
     # It is now so close to the target that weights hardly differ.
-    draws = tailed.initial.sample(jr.key(3), (4000,))
+    draws = tailed.base_dist.sample(jr.key(3), (4000,))
 
     def log_weight(z):
-        x, log_det = tailed.transform_and_log_det(z)
-        return target(x) + log_det - tailed.initial.log_prob(z)
+        path = tailed.path(target, 1)
+        return path.target(z) - path.initial.log_prob(z)
 
     ratio = np.exp(np.asarray(jax.vmap(log_weight)(draws), np.float64))
     assert ratio.mean() == pytest.approx(1, abs=5 * ratio.std() / np.sqrt(4000))

@@ -9,11 +9,16 @@ from jax.scipy.special import logsumexp
 from jax.scipy.stats import norm
 
 import annealax as ax
-from annealax.auto._mixture import is_of_modes, mixture_of, refit_mixture
-from annealax.auto._placement import positions, widening
-from annealax.auto._regions import Cloud, with_region
+from annealax.auto.starts.base import WideNormal
+from annealax.auto.starts.gaussian import widening
+from annealax.auto.starts.mixture import (
+    Cloud,
+    mixture_of,
+    refit_mixture,
+    with_region,
+)
 
-_WIDE = (np.zeros(3), np.full(3, 50.0))
+_WIDE = WideNormal(np.zeros(3), np.full(3, 50.0))
 
 
 def _cloud(mean, scale, log_mass, count=1000, seed=0):
@@ -27,8 +32,8 @@ def test_a_spike_and_a_slab_are_put_together(narrow_first):
     spike = _cloud(1.0, 0.01, np.log(0.3))
     slab = _cloud(0.0, 10.0, np.log(0.7), seed=1)
     pair = (spike, slab) if narrow_first else (slab, spike)
-    placement = with_region(*pair, *_WIDE)
-    assert is_of_modes(placement)
+    start = with_region(*pair, _WIDE)
+    assert start.is_of_modes
 
     # So close to the target that weights hardly differ, but for the wide normal.
     def target(x):
@@ -37,10 +42,10 @@ def test_a_spike_and_a_slab_are_put_together(narrow_first):
         return logsumexp(jnp.stack(terms))
 
     def log_weight(z):
-        x, log_det = placement.transform_and_log_det(z)
-        return target(x) + log_det - placement.initial.log_prob(z)
+        path = start.path(target, 1)
+        return path.target(z) - path.initial.log_prob(z)
 
-    z = placement.initial.sample(jr.key(0), (4000,))
+    z = start.base_dist.sample(jr.key(0), (4000,))
     ratio = np.exp(np.asarray(jax.vmap(log_weight)(z), np.float64))
     assert ratio.mean() == pytest.approx(1, abs=5 * ratio.std() / np.sqrt(4000))
     assert ratio.std() < 1.5
@@ -49,11 +54,10 @@ def test_a_spike_and_a_slab_are_put_together(narrow_first):
 def test_another_region_is_kept_apart_from_what_is_known():
     cloud, other = _cloud(0.0, 1.0, 0.0), _cloud(0.0, 1.0, np.log(2.0), seed=1)
     x = np.where(np.arange(1000)[:, None] < 500, other.x, other.x + 40)
-    placement = with_region(cloud, other._replace(x=x), *_WIDE)
-    means = np.asarray(placement.initial.mixture.means)
-    places = np.asarray(placement.mean) + means @ np.asarray(placement.factor).T
+    start = with_region(cloud, other._replace(x=x), _WIDE)
+    places = start.bijection.positions(np.asarray(start.base_dist.means))
     np.testing.assert_allclose(places[:2], [[0, 0, 0], [40, 40, 40]], atol=0.3)
-    shares = np.exp(np.asarray(placement.initial.mixture.log_weights))
+    shares = np.exp(np.asarray(start.base_dist.mixture.log_weights))
     np.testing.assert_allclose(shares, [0.4, 0.4, 0.2], atol=1e-3)
 
 
@@ -68,7 +72,7 @@ def test_another_region_is_kept_apart_from_what_is_known():
     ],
 )
 def test_what_adds_nothing_gives_no_mixture(other):
-    assert with_region(_cloud(0.0, 1.0, 0.0), other, *_WIDE) is None
+    assert with_region(_cloud(0.0, 1.0, 0.0), other, _WIDE) is None
 
 
 def test_starts_that_agree_but_see_different_halves():
@@ -93,9 +97,9 @@ def test_a_mode_with_few_particles_keeps_its_gaussian():
     root = np.array([[1.0, 0.0], [0.6, 0.3]])
     covariance = root @ root.T
     means = np.array([[-6.0, 1.0], [5.0, 2.0], [1.0, 9.0]])
-    wide = np.zeros(2), np.full(2, 10.0)
+    wide = WideNormal(np.zeros(2), np.full(2, 10.0))
     shares = np.array([0.5, 0.3, 0.2])
-    placement = mixture_of(means, [covariance] * 3, shares, *wide)
+    start = mixture_of(means, [covariance] * 3, shares, wide)
     moved = means + np.array([0.5, -0.3])
     x = np.concatenate(
         [
@@ -104,16 +108,15 @@ def test_a_mode_with_few_particles_keeps_its_gaussian():
         ]
         + [means[2] + np.zeros((3, 2))]
     )
-    factor = np.asarray(placement.factor, np.float64)
-    z = (x - np.asarray(placement.mean)) @ np.linalg.inv(factor).T
-    fitted = refit_mixture(placement, z, np.full(len(z), 1 / len(z)), *wide)
+    z = np.asarray(jax.vmap(start.bijection.inverse)(jnp.asarray(x, jnp.float32)))
+    fitted = refit_mixture(start, z, np.full(len(z), 1 / len(z)), wide)
     assert fitted is not None
-    mixture = fitted.initial.mixture
-    found = positions(fitted, np.asarray(mixture.means))
+    mixture, linear = fitted.base_dist.mixture, fitted.bijection
+    found = linear.positions(np.asarray(mixture.means))
     # Standard errors of means: 0.04 at most.
     np.testing.assert_allclose(found[:2], moved[:2], atol=0.15)
     np.testing.assert_allclose(found[2], means[2], atol=1e-3)
-    kept = np.asarray(fitted.factor) * np.asarray(mixture.factors)[2] / widening(2)
+    kept = np.asarray(linear.factor) * np.asarray(mixture.factors)[2] / widening(2)
     np.testing.assert_allclose(kept @ kept.T, covariance, atol=0.05)
     weights = np.exp(np.asarray(mixture.log_weights))
     expected = 0.8 * np.array([1200, 790, 3]) / 1993

@@ -4,6 +4,7 @@ This is for choosing a start and for reporting, never for estimates: ascents fin
 of the density, which need not be where its mass is.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,18 +13,39 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from annealax._keys import named_key
 from annealax._path import sanitise
+from annealax.auto.density import CountedDensity
 
 _SCALES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+"""Where ascents start: nobody says on which scale the density lives."""
+
 _ASCENTS_PER_SCALE = 16
+
 _NUM_STEPS = 200
 _FIRST_RATE, _LAST_RATE = 0.3, 3e-4
+"""Steps of an ascent shrink by so much, in units of its scale: coarse, then fine."""
+
 _DIP = 0.5
+"""Ends between which the density falls by less than these nats are one peak."""
+
+_DIP_POINTS = 9
+"""Where the density is looked at between two ends."""
+
 _MAX_PEAKS = 128
+"""Telling peaks apart costs a program call for each."""
+
 _MAX_EXPLORATIONS = 16
+"""Batches of ascents from around the modes, at most."""
+
 _MIN_HITS = 5
+"""All modes are probably known once each was found so often."""
+
+_AROUND = 1.5
+"""Ascents around the modes start so many times further out than these lie."""
 
 MAX_MODES = 100
 """Up to so many are looked for one by one."""
@@ -67,16 +89,15 @@ class Ascents:
     """Compiled ascents of one density.
 
     Args:
-        log_density: A function of one vector.
+        density: The density.
     """
 
-    def __init__(self, log_density: Callable[[Array], Array]):
-        self._log_density = log_density
-        self.num_evaluations = 0
+    def __init__(self, density: CountedDensity):
+        self._density = density
 
-    def from_scales(self, key: Array, size: int) -> Modes:
+    def from_scales(self, key: Array) -> Modes:
         """Peaks reached from normal points on scales from small to large."""
-        normal = np.asarray(jax.random.normal(key, (NUM_ASCENTS, size)))
+        normal = np.asarray(jr.normal(key, (NUM_ASCENTS, self._density.size)))
         scales = np.repeat(_SCALES, _ASCENTS_PER_SCALE)
         return self.peaks(normal * scales[:, None], scales)
 
@@ -84,9 +105,9 @@ class Ascents:
         self, key: Array, modes: Modes, centre: np.ndarray, scale: np.ndarray
     ) -> Modes:
         """Modes known and those reached from points around them."""
-        normal = np.asarray(jax.random.normal(key, (NUM_ASCENTS, len(centre))))
+        normal = np.asarray(jr.normal(key, (NUM_ASCENTS, len(centre))))
         scale = np.maximum(scale, 1e-3 * scale.max() + 1e-12)
-        starts = centre + 1.5 * normal * scale
+        starts = centre + _AROUND * normal * scale
         found = self.peaks(starts, np.full(NUM_ASCENTS, float(np.median(scale))))
         return self.together(modes, found)
 
@@ -111,12 +132,12 @@ class Ascents:
         """Climb from `starts`, with steps in proportion to `scales`, and sort out."""
         points, values = jax.device_get(
             _ascend(
-                self._log_density,
+                self._density.log_density,
                 jnp.asarray(starts, jnp.result_type(float)),
                 jnp.asarray(scales, jnp.result_type(float)),
             )
         )
-        self.num_evaluations += len(starts) * _NUM_STEPS
+        self._density.spend(len(starts) * _NUM_STEPS)
         return self._distinct(points, values, np.ones(len(points), int))
 
     def _distinct(
@@ -133,34 +154,94 @@ class Ascents:
                 break
             depth = np.asarray(
                 _dips(
-                    self._log_density, jnp.asarray(points[index]), jnp.asarray(points)
+                    self._density.log_density,
+                    jnp.asarray(points[index]),
+                    jnp.asarray(points),
                 )
             )
             same = (depth < _DIP) & (members < 0) & np.isfinite(values)
             same[index] = True
             members[same] = len(peaks)
             peaks.append(index)
-            self.num_evaluations += 9 * len(points)
+            self._density.spend(_DIP_POINTS * len(points))
         assigned = members >= 0
         counts = np.bincount(members[assigned], hits[assigned], len(peaks))
         return Modes(points[peaks], values[peaks], counts.astype(int))
 
 
-def explore(key: PRNGKeyArray, ascents: Ascents, size: int) -> Modes:
+def explore(key: PRNGKeyArray, ascents: Ascents) -> Modes:
     """Ascend from all scales, then from the region of the modes until all are known."""
-    key, subkey = jr.split(key)
-    modes = ascents.from_scales(subkey, size)
-    for subkey in jr.split(key, _MAX_EXPLORATIONS):
+    modes = ascents.from_scales(named_key(key, "scales"))
+    for index in range(_MAX_EXPLORATIONS):
         kept = modes.highest(DEPTH)
         count = len(kept.points)
         if not 1 < count <= MAX_MODES:
             break
+        subkey = named_key(key, "around", index)
         modes = ascents.more(subkey, modes, kept.points.mean(0), kept.points.std(0))
         after = modes.highest(DEPTH)
         # Basins differ in size: what was hit once or twice has siblings not yet hit.
         if len(after.points) == count and after.hits.min() >= _MIN_HITS:
             break
     return modes
+
+
+@dataclasses.dataclass(frozen=True)
+class ModeTable:
+    """Peaks of the density among the draws.
+
+    Attributes:
+        points: Where they are, as unconstrained vectors; the heaviest first.
+        shares: Share of the draws nearest to each, per replicate.
+        weights: The same over all replicates.
+    """
+
+    points: np.ndarray
+    shares: np.ndarray
+    weights: np.ndarray
+
+
+def find_modes(
+    key: PRNGKeyArray,
+    ascents: Ascents,
+    vectors: np.ndarray,
+    weights: np.ndarray,
+    num_replicates: int,
+) -> ModeTable:
+    """Peaks that are reached from draws, with the share of the draws nearest to each.
+
+    Args:
+        key: Random key.
+        ascents: Ascents of the density.
+        vectors: Draws of all replicates, one after the other.
+        weights: Their weights, which add up to one.
+        num_replicates: How many replicates there are.
+    """
+    points = ascents.from_particles(key, vectors, weights).points
+    if len(points) == 0:
+        points = vectors[[np.argmax(weights)]]
+    scale = np.sqrt(weights @ (vectors - weights @ vectors) ** 2) + 1e-30
+    nearest = _nearest(vectors / scale, points / scale)
+    shares = np.stack(
+        [
+            np.bincount(which, part / max(part.sum(), 1e-300), len(points))
+            for which, part in zip(
+                np.split(nearest, num_replicates),
+                np.split(weights, num_replicates),
+                strict=True,
+            )
+        ]
+    )
+    pooled = np.bincount(nearest, weights, len(points))
+    order = np.argsort(-pooled, kind="stable")
+    return ModeTable(points[order], shares[:, order], pooled[order])
+
+
+def _nearest(vectors: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Index of the point nearest to each vector."""
+    centre = points.mean(axis=0)
+    vectors, points = vectors - centre, points - centre
+    return np.argmin(np.sum(points**2, axis=1) - 2 * vectors @ points.T, axis=1)
 
 
 def _padded(values: np.ndarray, fill: float = 0.0) -> np.ndarray:
@@ -178,10 +259,12 @@ def _ascend(
 ) -> tuple[Array, Array]:
     """Adam from every start; the best point of each way and its log density."""
     evaluate = jax.vmap(jax.value_and_grad(lambda x: sanitise(log_density(x))))
+    # Steps of a size of their own, however large or small the gradient.
+    adam = optax.scale_by_adam(b1=0.8, b2=0.95, eps=1e-20)
     ratio = (_LAST_RATE / _FIRST_RATE) ** (1 / _NUM_STEPS)
 
     def step(i, state):
-        x, first, second, best, best_value = state
+        x, momenta, best, best_value = state
         value, gradient = evaluate(x)
         better = value > best_value
         best = jnp.where(better[:, None], x, best)
@@ -191,16 +274,12 @@ def _ascend(
         # A gradient of any size must not overflow when squared.
         size = jnp.max(jnp.abs(gradient), axis=1, keepdims=True)
         gradient = gradient / jnp.maximum(size / 1e6, 1)
-        first = 0.8 * first + 0.2 * gradient
-        second = 0.95 * second + 0.05 * gradient * gradient
+        move, momenta = adam.update(gradient, momenta)
         rate = scales * _FIRST_RATE * ratio**i
-        correction = jnp.sqrt(1 - 0.95 ** (i + 1.0)) / (1 - 0.8 ** (i + 1.0))
-        move = first / (jnp.sqrt(second) + 1e-20) * correction
-        return x + rate[:, None] * move, first, second, best, best_value
+        return x + rate[:, None] * move, momenta, best, best_value
 
-    zero = jnp.zeros_like(starts)
     value = jnp.full(scales.shape, -jnp.inf, starts.dtype)
-    state = (starts, zero, zero, starts, value)
+    state = (starts, adam.init(starts), starts, value)
     *_, best, best_value = jax.lax.fori_loop(0, _NUM_STEPS, step, state)
     return best, best_value
 
@@ -212,7 +291,7 @@ def _dips(
     """How far the density falls between a peak and each point, below the lower end."""
 
     def dip(point):
-        share = jnp.linspace(0, 1, 9)[:, None]
+        share = jnp.linspace(0, 1, _DIP_POINTS)[:, None]
         values = jax.vmap(lambda x: sanitise(log_density(x)))(
             peak + share * (point - peak)
         )

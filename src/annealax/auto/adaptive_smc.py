@@ -1,4 +1,4 @@
-r"""Pilot passes: SMC that chooses temperatures and step sizes as it goes.
+r"""SMC that chooses temperatures and step sizes as it goes.
 
 The next temperature is where the conditional effective sample size
 
@@ -6,8 +6,8 @@ $$\mathrm{CESS}(\beta') = \frac{N (\sum_i W_i w_i)^2}{\sum_i W_i w_i^2},
     \qquad w_i = e^{(\beta' - \beta) u_i}, \quad u = \log\gamma - \log\pi_0,$$
 
 falls to a given share of N, found by bisection (Zhou, Johansen and Aston 2016). What
-is chosen depends on the particles that it is used for, so the estimates of a pilot are
-slightly biased: they guide choices and never enter an answer.
+is chosen depends on the particles that it is used for, so the estimates of such a
+pass are slightly biased: they guide choices and never enter an answer.
 """
 
 import dataclasses
@@ -26,24 +26,44 @@ from annealax._particles import Particles, weighted_mean
 from annealax._path import Edge, GeometricPath, sanitise
 from annealax._resampling import ESSResampling
 from annealax._sampler import Sampler
+from annealax.auto.density import CountedDensity
 from annealax.kernels import HMC, Point
 from annealax.kernels._schedule import Constant
 
 TARGET_ACCEPTANCE = 0.8
+"""Near the best of HMC in many dimensions (0.65), on the safe side."""
+
 LONGEST = 2.0
 """Length of a trajectory in units of the particles' scale, at most."""
 
-_ROUNDS = 3
+CONDITIONAL_ESS = 0.9
+"""Transitions this easy leave the estimates good enough to compare starts by."""
+
+MAX_TEMPERATURES = 1000
+"""A start that needs more than these is of no use."""
+
+_TRAJECTORIES = 3
+"""At each temperature: enough for the step size to follow the density."""
+
+_NUM_LEAPFROG = 6
+"""Leapfrog steps of a trajectory, until tuning finds a better number."""
+
 _GAIN = 1.5
-_MAX_TEMPERATURES = 1000
+"""How fast the log of a step size follows the acceptance."""
+
+_RESAMPLE_BELOW = 0.5
+"""Share of the particles that the effective sample size may fall to."""
+
 _FAR = 3.0
-# Mean of the root of the distance between two draws of a standard normal.
+"""Scales beyond so many typical distances are made by a few particles far out."""
+
 _ROOT_MOMENT = math.sqrt(2 / math.pi) * math.gamma(0.75)
+"""Mean of the root of the distance between two draws of a standard normal."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Pilot:
-    """What a pilot pass found, per temperature where it is an array.
+class AdaptivePass:
+    """What an adaptive pass found, per temperature where it is an array.
 
     Attributes:
         betas: Temperatures, from 0 to 1.
@@ -55,7 +75,6 @@ class Pilot:
         stderr: Its standard error from the genealogy.
         z: Particles at the last temperature.
         weights: Their weights.
-        num_evaluations: Evaluations made.
     """
 
     betas: np.ndarray
@@ -67,7 +86,6 @@ class Pilot:
     stderr: float
     z: np.ndarray
     weights: np.ndarray
-    num_evaluations: int
 
     @property
     def num_transitions(self) -> int:
@@ -93,51 +111,46 @@ class _Step(NamedTuple):
     work_variance: Float[Array, ""]
 
 
-def run_pilot(
+def adaptive_pass(
     key: PRNGKeyArray,
     path: GeometricPath,
+    density: CountedDensity,
     *,
     num_particles: int,
-    conditional_ess: float,
-    num_leapfrog: int = 6,
-    max_temperatures: int = _MAX_TEMPERATURES,
-) -> Pilot:
+    max_temperatures: int = MAX_TEMPERATURES,
+) -> AdaptivePass:
     """One adaptive pass from the start of the path to its end.
 
     Args:
         key: Random key.
         path: Its temperatures are not used.
+        density: Where the evaluations are counted.
         num_particles: Number of particles.
-        conditional_ess: Share of N to which a transition may lower the conditional
-            effective sample size.
-        num_leapfrog: Leapfrog steps of a trajectory; three trajectories are made at
-            each temperature.
         max_temperatures: Give up after so many.
     """
-    sampler = Sampler(path, None, ESSResampling(0.5), num_particles=num_particles)
+    resampler = ESSResampling(_RESAMPLE_BELOW)
+    sampler = Sampler(path, None, resampler, num_particles=num_particles)
     size = path.shape[0]
     key, subkey = jr.split(key)
     particles = _start(sampler, subkey)
     # With a type: numbers of Python would have every pass compiled a second time.
     dtype = jnp.result_type(float)
     beta = jnp.zeros((), dtype)
-    longest = min(1.0 / size**0.25, LONGEST / num_leapfrog)
+    longest = min(1.0 / size**0.25, LONGEST / _NUM_LEAPFROG)
     log_step = jnp.asarray(math.log(longest), dtype)
-    share = jnp.asarray(conditional_ess, dtype)
     steps: list[_Step] = []
     while float(beta) < 1 and len(steps) < max_temperatures:
         key, subkey = jr.split(key)
-        particles, step = _advance(
-            sampler, subkey, particles, beta, log_step, share, num_leapfrog
-        )
+        particles, step = _advance(sampler, subkey, particles, beta, log_step)
         beta, log_step = step.beta, step.log_step
         steps.append(step)
         if not np.isfinite(float(particles.log_normalizer)):
             break
     per_step = jax.device_get(jax.tree.map(lambda *each: jnp.stack(each), *steps))
     # To choose the temperature, to reweight, and where trajectories begin.
-    per_temperature = 3 + _ROUNDS * num_leapfrog
-    return Pilot(
+    per_temperature = 3 + _TRAJECTORIES * _NUM_LEAPFROG
+    density.spend(len(steps) * per_temperature * num_particles)
+    return AdaptivePass(
         betas=np.concatenate([[0.0], np.asarray(per_step.beta, np.float64)]),
         step_sizes=np.exp(per_step.log_step),
         scales=per_step.scale,
@@ -147,7 +160,6 @@ def run_pilot(
         stderr=float(jnp.sqrt(particles.log_normalizer_variance)),
         z=np.asarray(particles.x),
         weights=np.asarray(particles.weights, np.float64),
-        num_evaluations=len(steps) * per_temperature * num_particles,
     )
 
 
@@ -163,8 +175,6 @@ def _advance(
     particles: Particles,
     beta: Float[Array, ""],
     log_step: Float[Array, ""],
-    conditional_ess: Float[Array, ""],
-    num_leapfrog: int,
 ) -> tuple[Particles, _Step]:
     """Choose the next temperature, reweight and resample, move and adapt."""
     key, subkey = jr.split(key)
@@ -173,7 +183,7 @@ def _advance(
     slope = jax.vmap(lambda x: sanitise(path.target(x)) - path.initial.log_prob(x))(
         particles.x
     )
-    beta_next = _next_beta(particles.log_weights, slope, beta, conditional_ess)
+    beta_next = _next_beta(particles.log_weights, slope, beta)
     flow = Identity(path.shape)  # type: ignore[call-arg]
     edge = Edge(beta, beta_next)
     moved = sampler.transport(flow, particles, edge)
@@ -188,14 +198,14 @@ def _advance(
 
     def move(carry, key):
         points, log_step = carry
-        kernel = HMC(Constant(jnp.exp(log_step)), num_leapfrog, 1, Constant(scale))
+        kernel = HMC(Constant(jnp.exp(log_step)), _NUM_LEAPFROG, 1, Constant(scale))
         points, info = kernel.move_all(key, points, log_density, beta_next)
         rate = jnp.mean(info.acceptance_rate)
         log_step = log_step + _GAIN * (rate - TARGET_ACCEPTANCE)
-        return (points, jnp.minimum(log_step, jnp.log(LONGEST / num_leapfrog))), rate
+        return (points, jnp.minimum(log_step, jnp.log(LONGEST / _NUM_LEAPFROG))), rate
 
     (points, log_step), rates = jax.lax.scan(
-        move, (points, log_step), jr.split(key, _ROUNDS)
+        move, (points, log_step), jr.split(key, _TRAJECTORIES)
     )
     particles = dataclasses.replace(
         particles, x=points.x, log_density=points.log_density
@@ -218,9 +228,7 @@ def _scales(x: Float[Array, "n size"], weights: Float[Array, " n"]) -> Array:
     return jnp.maximum(spread, 1e-3 * jnp.max(spread) + 1e-30)
 
 
-def _next_beta(
-    log_weights: Array, slope: Array, beta: Array, conditional_ess: Array
-) -> Float[Array, ""]:
+def _next_beta(log_weights: Array, slope: Array, beta: Array) -> Float[Array, ""]:
     """The temperature at which the conditional effective sample size is as given."""
     # A density of zero keeps its particle out of every temperature alike.
     alive = jnp.isfinite(slope) & jnp.isfinite(log_weights)
@@ -239,13 +247,13 @@ def _next_beta(
         low, high = bounds
         # In the logarithm: the first temperatures may be very small.
         middle = jnp.where(low > 0, jnp.sqrt(jnp.maximum(low * high, 1e-38)), high / 8)
-        enough = share(middle) >= conditional_ess
+        enough = share(middle) >= CONDITIONAL_ESS
         return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
 
     left = 1 - beta
     low, high = jax.lax.fori_loop(0, 60, halve, (jnp.zeros_like(left), left))
     delta = jnp.where(
-        share(left) >= conditional_ess, left, jnp.where(low > 0, low, high)
+        share(left) >= CONDITIONAL_ESS, left, jnp.where(low > 0, low, high)
     )
     # Always forward, in this precision.
     smallest = jnp.maximum(jnp.nextafter(beta, 1.0) - beta, 1e-7 * (beta + 1e-3))

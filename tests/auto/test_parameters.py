@@ -8,7 +8,8 @@ from flowjax.bijections import Exp, SoftPlus
 from scipy import integrate
 
 from annealax import InvalidInputError
-from annealax.auto._space import FreeDensity, Simplex, Space
+from annealax.auto.density import FreeDensity
+from annealax.auto.parameters import Simplex, Space
 
 
 def test_a_tuple_is_an_array_without_constraints():

@@ -13,7 +13,7 @@ Location, scales and $\nu$ are those of greatest likelihood (expectation maximis
 a point far out counts less); the likelihood also chooses the form.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import equinox as eqx
@@ -21,21 +21,49 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln, ndtr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 from scipy import special
 
 from annealax._noise import normals
-from annealax.auto._placement import root_of
+from annealax.auto.starts.base import (
+    AbstractBase,
+    Candidate,
+    Seen,
+    Start,
+    WideNormal,
+)
+from annealax.auto.starts.gaussian import Linear, root_of
+from annealax.auto.starts.mixture import (
+    MAX_MIXTURE_SIZE,
+    enough_particles,
+    in_whitened,
+    log_densities_of_modes,
+    with_wide_share,
+)
 
 _FREEDOMS = (30.0, 15.0, 8.0, 5.0, 3.5, 2.5, 1.8, 1.3, 1.0)
+"""Degrees of freedom that are tried, until the likelihood falls."""
+
 _ROBUST = 3.0
+"""Degrees of freedom by which points far out count less when scatter is measured."""
+
 _ITERATIONS = 20
+"""Of expectation maximisation, for each number of degrees of freedom."""
+
 _WORTH = 0.05
+"""Nats per particle that heavy tails must gain over a normal."""
+
 _HEAVIER = 0.8
-_CHANCE, _ENOUGH = 4.0, 5
+"""Tails of the start are heavier than fitted by this factor, for safety."""
+
+_CHANCE = 4.0
+"""Correlations below so many standard errors are taken for chance."""
+
+_ENOUGH = 5
+"""Particles per dimension from which on correlations are measured at all."""
 
 
-class StudentStart(eqx.Module):
+class Students(AbstractBase):
     """A mixture of Student-t distributions of one kind.
 
     Args:
@@ -46,6 +74,7 @@ class StudentStart(eqx.Module):
         together: Whether coordinates are far out together, not independently.
     """
 
+    shape: tuple[int, ...] = eqx.field(static=True)
     means: Float[Array, "components size"]
     scales: Float[Array, "components size"]
     log_shares: Float[Array, " components"]
@@ -55,22 +84,18 @@ class StudentStart(eqx.Module):
     def __init__(self, means, scales, shares, freedom: float, *, together: bool):
         dtype = jnp.result_type(float)
         self.means = jnp.asarray(means, dtype)
+        self.shape = self.means.shape[1:]
         self.scales = jnp.asarray(scales, dtype)
         self.log_shares = jnp.asarray(np.log(shares), dtype)
         self.freedom = jnp.asarray(freedom, dtype)
         self.together = together
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one configuration."""
-        return self.means.shape[1:]
-
-    @property
     def num_components(self) -> int:
         """Number of components."""
         return len(self.means)
 
-    def sample(self, key: PRNGKeyArray, sample_shape: tuple[int, ...] = ()) -> Array:
+    def sample(self, key, sample_shape=(), condition=None):
         """Independent draws."""
         size = self.means.shape[1]
         drawn = normals(key, sample_shape, 2 * size + 1, self.means.dtype)
@@ -91,7 +116,7 @@ class StudentStart(eqx.Module):
             t = t * jnp.sqrt(self.freedom / freedom) * jnp.exp(0.5 * before)
         return self.means[component] + self.scales[component] * t
 
-    def log_prob(self, x: Float[Array, " size"]) -> Float[Array, ""]:
+    def log_prob(self, x, condition=None):
         """Normalised log density of one point."""
         return jax.nn.logsumexp(self.component_log_densities(x))
 
@@ -120,6 +145,53 @@ def _log_student(z, freedom, xp, log_gamma: Callable, *, together: bool):
     return count * log_peak - 0.5 * (freedom + 1) * tails
 
 
+def propose_tails(seen: Seen) -> Iterator[Candidate]:
+    """A start with heavy tails, if the particles of the best so far have them."""
+    best = seen.best
+    assert best is not None
+    affine = isinstance(best.start.bijection, Linear)
+    if not affine or best.start.size > MAX_MIXTURE_SIZE:
+        return
+    tailed = with_tails(best.start, best.first.z, best.weights, seen.wide)
+    if tailed is not None:
+        modes = " at modes" if tailed.is_of_modes else ""
+        yield Candidate(f"Student-t fitted to the particles{modes}", tailed)
+
+
+def with_tails(
+    start: Start, z: np.ndarray, weights: np.ndarray, wide: WideNormal
+) -> Start | None:
+    """Student-t distributions fitted to the particles, if their tails are heavy.
+
+    One of them if the start has one mode; else one at every mode, and a wide one.
+    """
+    x = start.bijection.positions(z)
+    size = x.shape[1]
+    labels = np.zeros(len(x), int)
+    if start.is_of_modes:
+        log_parts = log_densities_of_modes(start, z)
+        count = log_parts.shape[1]
+        shares = np.bincount(log_parts.argmax(axis=1), weights, count)
+        log_parts = log_parts[:, enough_particles(shares, weights, size)]
+        if log_parts.shape[1] < 2:
+            return None
+        labels = log_parts.argmax(axis=1)
+    tails = fit_tails(x, weights, labels)
+    if tails is None:
+        return None
+    shares = np.bincount(labels, weights)
+    origin = shares @ tails.means
+    inverse = np.linalg.inv(tails.factor)
+    places, scales = (tails.means - origin) @ inverse.T, tails.scales
+    if len(places) > 1:
+        place, variance = in_whitened(wide, origin, inverse)
+        places = np.concatenate([places, [place]])
+        scales = np.concatenate([scales, [np.sqrt(variance)]])
+        shares = with_wide_share(shares)
+    base = Students(places, scales, shares, tails.freedom, together=tails.together)
+    return Start(base, Linear(origin, tails.factor))
+
+
 class Tails(NamedTuple):
     """Student-t distributions fitted to groups of particles.
 
@@ -128,7 +200,7 @@ class Tails(NamedTuple):
         means: Location of each group, in x.
         scales: Scale of each coordinate of z, in each group.
         freedom: Degrees of freedom.
-        together: The form, as in `StudentStart`.
+        together: The form, as in `Students`.
     """
 
     factor: np.ndarray

@@ -1,0 +1,74 @@
+"""The user's density as a function of one unconstrained vector."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from annealax._errors import InvalidInputError
+from annealax.auto.parameters import Space
+
+
+class FreeDensity(eqx.Module):
+    """The user's density as a function of the unconstrained vector.
+
+    Args:
+        log_density: The user's function.
+        space: Where it lives.
+    """
+
+    log_density: Callable[[Any], Array]
+    space: Space
+
+    def __call__(self, vector: Float[Array, " size"]) -> Float[Array, ""]:
+        """Log density with the Jacobian."""
+        value, log_det = self.space.constrain(vector)
+        return self.log_density(value) + log_det
+
+    def check(self) -> None:
+        """Raise an error that says what is wrong unless it gives one number."""
+        point = jax.ShapeDtypeStruct((self.space.size,), jnp.result_type(float))
+        try:
+            value, _ = eqx.filter_eval_shape(self.space.constrain, point)
+            out = eqx.filter_eval_shape(self.log_density, value)
+        except InvalidInputError:
+            raise
+        except Exception as error:
+            raise InvalidInputError(
+                "log_density cannot be evaluated at one point of this shape: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if getattr(out, "shape", None) != ():
+            got = getattr(out, "shape", type(out).__name__)
+            raise InvalidInputError(
+                f"log_density must return one number for one point, but it returns "
+                f"{got}; write it for a single point and reduce with .sum()"
+            )
+        if not jnp.issubdtype(out.dtype, jnp.floating):
+            raise InvalidInputError(
+                f"log_density must return a real floating point number, got {out.dtype}"
+            )
+
+
+class CountedDensity:
+    """A density of vectors, and how often it was evaluated.
+
+    The evaluations are made by compiled programs, so whoever runs one says how many it
+    makes. This is the one place where they are counted.
+
+    Args:
+        log_density: A function of one vector.
+        size: Length of the vector.
+    """
+
+    def __init__(self, log_density: Callable[[Array], Array], size: int):
+        self.log_density = log_density
+        self.size = size
+        self.num_evaluations = 0
+
+    def spend(self, count: float | int) -> None:
+        """Note that a program makes so many evaluations."""
+        self.num_evaluations += int(count)

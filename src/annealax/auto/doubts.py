@@ -1,0 +1,136 @@
+"""Reasons to doubt an answer."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from annealax._doubts import Doubt
+from annealax._estimates import rounding_of
+from annealax.auto.result import Sample
+
+_MIN_ESS = 200
+"""Fewer effective draws make expectations coarse."""
+
+_MIN_ACCEPTANCE = 0.4
+"""Half of what tuning aims at."""
+
+_MODE_SHARE = 0.01
+"""Modes with a smaller share of the draws may be missed by a replicate."""
+
+_LARGE_ERROR = 0.2
+"""Where an error bar of log Z is larger, Z is not normal enough for it to mean much."""
+
+_HEAVY = 0.7
+"""Pareto k above which a mean cannot be trusted (Vehtari et al. 2024)."""
+
+
+def doubts(sample: Sample, num_unseen: float) -> tuple[Doubt, ...]:
+    """All reasons to doubt an answer; none if there are none.
+
+    Args:
+        sample: The answer.
+        num_unseen: Modes that there probably are beyond those that the start is made
+            of.
+    """
+    return (
+        *_about_replicates(sample),
+        *_about_weights(sample),
+        *_about_steps(sample),
+        *_about_modes(sample),
+        *_about_start(num_unseen),
+    )
+
+
+def _about_replicates(sample: Sample) -> Iterator[Doubt]:
+    values, stderrs = sample.replicate_log_normalizers, sample.replicate_stderrs
+    error = sample.log_normalizer_stderr
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    typical = float(np.sqrt(np.mean(np.square(stderrs))))
+    if len(values) > 1 and spread > 2 * typical + 1e-3:
+        yield Doubt(
+            "replicates-disagree",
+            f"replicates disagree: log Z differs by {spread:.2g} from one to another, "
+            f"but each claims {typical:.2g}; parts of the target may be missed by "
+            "some: give a larger budget",
+        )
+    rounding = rounding_of(values)
+    if rounding > 0.5 * error:
+        yield Doubt(
+            "rounding",
+            f"log Z is so large that it is rounded to {rounding:.2g}, which is most of "
+            "its error: subtract a constant from the log density, or use double "
+            'precision (jax.config.update("jax_enable_x64", True))',
+        )
+    if error > _LARGE_ERROR:
+        yield Doubt(
+            "large-error",
+            f"the error of log Z is {error:.2g}: too large for a normal "
+            "approximation; give a larger budget",
+        )
+
+
+def _about_weights(sample: Sample) -> Iterator[Doubt]:
+    if sample.ess < _MIN_ESS:
+        yield Doubt(
+            "few-draws",
+            f"the effective sample size is {sample.ess:.0f}: expectations rest on few "
+            "draws; give a larger budget",
+        )
+    if sample.pareto_k > _HEAVY:
+        yield Doubt(
+            "heavy-tail",
+            f"the weights have a heavy tail (Pareto k = {sample.pareto_k:.2f}, above "
+            f"{_HEAVY}): log Z is probably too low and its error bar too small",
+        )
+
+
+def _about_steps(sample: Sample) -> Iterator[Doubt]:
+    steps = sample.steps
+    rates = np.asarray(steps.acceptance_rate).mean(axis=0)
+    if rates.min() < _MIN_ACCEPTANCE:
+        worst = int(np.argmin(rates))
+        yield Doubt(
+            "low-acceptance",
+            f"acceptance is {rates[worst]:.2f} at temperature {worst + 1} of "
+            f"{len(rates)}: moves there are mostly refused",
+        )
+    for code, name, found in (
+        ("nan-density", "NaN", steps.num_nan),
+        ("infinite-density", "+inf", steps.num_infinite),
+    ):
+        counts = np.asarray(found)
+        if counts.any():
+            share = counts.sum() / (counts.size * sample.num_particles)
+            yield Doubt(
+                code,
+                f"the density was {name} at {counts.sum()} of the points where "
+                f"particles were weighed ({share:.2g}); they count as zero density",
+            )
+
+
+def _about_modes(sample: Sample) -> Iterator[Doubt]:
+    modes = sample.modes
+    if len(modes.weights) < 2:
+        return
+    few = [
+        (weight, int(np.sum(shares > 0)))
+        for weight, shares in zip(modes.weights, modes.shares.T, strict=True)
+        if weight > _MODE_SHARE and np.mean(shares > 0) < 0.5
+    ]
+    if few:
+        weight, seen = max(few)
+        yield Doubt(
+            "uncertain-modes",
+            f"{len(few)} of {len(modes.weights)} modes were seen by fewer than half of "
+            f"the {len(modes.shares)} replicates (one with weight {weight:.2g} by "
+            f"{seen}): mode weights are uncertain, and modes may be missing",
+        )
+
+
+def _about_start(num_unseen: float) -> Iterator[Doubt]:
+    if num_unseen >= 0.5:
+        yield Doubt(
+            "unseen-modes",
+            f"ascents went on to find new modes: about {num_unseen:.0f} more may exist "
+            "that the start does not know, and log Z may be too low",
+        )

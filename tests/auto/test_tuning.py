@@ -1,0 +1,44 @@
+"""Ladders and step sizes of the frozen sampler."""
+
+import numpy as np
+
+from annealax._ladder import lengths
+from annealax.auto.starts.gaussian import Linear, normal_start
+from annealax.auto.tuning import Plan, round_up
+
+
+def _plan(count=10):
+    return Plan(
+        start=normal_start(Linear.identity(2)),
+        betas=np.linspace(0, 1, count + 1),
+        step_sizes=np.linspace(0.5, 0.1, count),
+        scales=np.ones((count, 2)),
+        num_leapfrog=4,
+        num_particles=100,
+    )
+
+
+def test_temperatures_move_to_where_the_work_is():
+    work = np.full(10, 1e-4)
+    work[0] = 0.5
+    plan = _plan().respaced(work, 12)
+    assert plan.num_transitions == 12
+    assert np.sum(plan.betas <= 0.1) > 8
+    assert plan.betas[0] == 0
+    assert plan.betas[-1] == 1
+    assert np.all(np.diff(plan.betas.astype(np.float32)) > 0)
+    even = _plan().respaced(np.full(10, 0.1), 10)
+    np.testing.assert_allclose(even.betas, np.linspace(0, 1, 11), atol=1e-6)
+
+
+def test_no_trajectory_is_longer_than_it_should_be():
+    plan = _plan().adjusted(np.ones(10), gain=10.0)
+    assert np.all(plan.step_sizes * plan.num_leapfrog <= 2.0 + 1e-6)
+    lower = _plan().adjusted(np.zeros(10))
+    assert np.all(lower.step_sizes < _plan().step_sizes)
+
+
+def test_lengths_bear_what_was_not_measured():
+    assert np.isfinite(lengths(np.array([0.0, np.nan, np.inf, 1e9]))).all()
+    assert round_up(20) == 20
+    assert round_up(33) == 40
