@@ -16,6 +16,7 @@ from annealax._work.checkpoint import Checkpoint
 from annealax._work.serialise import FileError
 from annealax._work.snapshots import Callback
 from annealax.experiments import chains
+from annealax.experiments._arviz_file import write_arviz, write_chain_arviz
 from annealax.experiments._environment import environment
 from annealax.experiments._folder import (
     CHECKPOINTS,
@@ -31,7 +32,6 @@ from annealax.experiments._output import Output
 from annealax.experiments._working import working
 from annealax.experiments.run import Job, Outcome
 from annealax.loggers import JSONLines
-from annealax.report.arviz_files import write_arviz, write_chain_arviz
 from annealax.report.tables import chain_rows
 
 _CHAINS = "pimh.json"

@@ -44,7 +44,8 @@ def show(console: Console, path: Path, part: str | None = None) -> None:
     else:
         tables.print_table(console, tables.run_table(found))
         _say_all(console, tables.run_remarks(found))
-        for line in sum(tables.doubts(found), []):
+        mine, others = tables.doubts(found)
+        for line in (*mine, *others):
             tables.say(console, f"Warning: {line}", style="yellow")
 
 

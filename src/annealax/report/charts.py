@@ -9,6 +9,7 @@ Figures are made without pyplot: no window, no global state.
 
 import contextlib
 import dataclasses
+import functools
 import io
 import math
 import re
@@ -20,6 +21,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from annealax import observables
@@ -184,22 +186,27 @@ _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 
 def _adopt(element: ElementTree.Element, name: str) -> None:
     """Attributes of an element as a page wants them: short, and with its own names."""
-    attributes = dict(element.attrib)
+    attributes = {
+        key.rpartition("}")[2]: value for key, value in element.attrib.items()
+    }
+    if element.tag == "g":  # nothing refers to a group
+        attributes.pop("id", None)
     element.attrib.clear()
     for key, value in attributes.items():
-        key = key.rpartition("}")[2]
-        if key == "id" and element.tag == "g":  # nothing refers to a group
-            continue
-        if key == "id":
-            value = f"{name}-{value}"
-        elif key == "style":
-            value = re.sub(r"font-family:[^;]*;?", "", value)
-            value = _COLOUR.sub(lambda found: _VARIABLES[found[0]], value)
-        elif key in ("d", "points", "x", "y", "transform"):
-            value = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}", value)
-        elif key in ("href", "clip-path") and not value.startswith("data:"):
-            value = value.replace("#", f"#{name}-")
-        element.set(key, value)
+        element.set(key, _adopted(key, value, name))
+
+
+def _adopted(key: str, value: str, name: str) -> str:
+    if key == "id":
+        return f"{name}-{value}"
+    if key == "style":
+        value = re.sub(r"font-family:[^;]*;?", "", value)
+        return _COLOUR.sub(lambda found: _VARIABLES[found[0]], value)
+    if key in ("d", "points", "x", "y", "transform"):
+        return _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}", value)
+    if key in ("href", "clip-path") and not value.startswith("data:"):
+        return value.replace("#", f"#{name}-")
+    return value
 
 
 # Passes.
@@ -225,11 +232,11 @@ def passes_panel(passes: Passes, *, pooled: bool) -> Panel:
             axis.axhline(passes.truth, color=INK, lw=1, ls="--")
         axis.set(xlabel="replicate" if pooled else "pass", ylabel="log Z")
         axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        reach = [passes.values, [centre - error, centre + error]]
+        reach = [passes.values, np.array([centre - error, centre + error])]
         if len(passes.errors):
             reach += [passes.values - passes.errors, passes.values + passes.errors]
         if passes.truth is not None:
-            reach.append([passes.truth])
+            reach.append(np.array([passes.truth]))
         axis.set_ylim(*limits(np.concatenate(reach)))
 
     what = "replicate" if pooled else "pass"
@@ -460,9 +467,11 @@ def corner(draws: Draws) -> Figure:
     with style():
         side = {1: 2.6, 2: 2.2, 3: 1.9}.get(count, 1.55)
         width = max(count * side, 3.4)
-        figure = Figure((width, max(count * side, 2.4)), layout="constrained")
+        figure = Figure(
+            (width, max(count * side, 2.4)),
+            layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02),
+        )
         axes = figure.subplots(count, count, squeeze=False)
-        figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02)  # type: ignore[union-attr]
         for row in range(count):
             for column in range(count):
                 axis = axes[row, column]
@@ -849,7 +858,7 @@ def draws_panels(draws: Draws) -> list[Panel]:
 
         panels.append(Panel("Draws", "By weight.", draw_pair))
     return panels + [
-        Panel(name, "", lambda axis, index=index: draw_marginal(axis, draws, index))
+        Panel(name, "", functools.partial(draw_marginal, draws=draws, index=index))
         for index, name in enumerate(names[:_MARGINALS])
     ]
 
@@ -880,16 +889,16 @@ def window(
 ) -> tuple[float, float]:
     """What to show of draws: nearly all, but of heavy tails only a part."""
     found = []
-    for each, share in ((values, weights), (exact, None)):
-        if each is None:
-            continue
-        share = np.ones(len(each)) if share is None else share
+    shown = [(values, weights)]
+    if exact is not None:
+        shown.append((exact, np.ones(len(exact))))
+    for each, share in shown:
         good = np.isfinite(each) & (share > 0)
         if not good.any():
             continue
-        levels = [0.002, 0.05, 0.95, 0.998]
+        levels = [0.001, 0.05, 0.95, 0.999]
         lowest, low, high, highest = weighted_quantiles(each[good], share[good], levels)
-        reach = 1.5 * (high - low)
+        reach = 2 * (high - low)
         found += [max(lowest, low - reach), min(highest, high + reach)]
     return limits(np.array(found), 0.1)
 

@@ -13,6 +13,6 @@ def write_file(path: Path, data: bytes) -> None:
             file.write(data)
     except OSError as error:
         raise InvalidInputError(
-            f"cannot write {path}: {error.strerror or error}; free some space and go on "
-            f"with `annealax resume {path.parent}`."
+            f"cannot write {path}: {error.strerror or error}; free some space and go "
+            f"on with `annealax resume {path.parent}`."
         ) from error

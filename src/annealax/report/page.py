@@ -350,7 +350,7 @@ def _numbers(run: Run) -> list[tuple[str, str, str]]:
 
 
 def images(pictures: Mapping[str, Picture]) -> list[Image]:
-    """Pictures that are not on the page as charts; those of the problem itself first."""
+    """Pictures that the page does not have as charts, those of the problem first."""
     names = sorted(set(pictures) - ON_PAGE, key=lambda n: (n == "temperatures.png", n))
     return [_image(pictures[name], *describe(name)) for name in names]
 

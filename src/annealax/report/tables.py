@@ -407,7 +407,7 @@ def parameter_table(draws: Draws) -> Table:
         numbers = (mean[index], spread[index], *ends)
         form = _form(spread[index])
         rows.append((name, *(format(number, form) for number in numbers)))
-    more = ()
+    more: tuple[str, ...] = ()
     if total > _MOST_ROWS:
         more = (f"The first {_MOST_ROWS} of {total}; all are in result.npz.",)
     headers = ("mean", "sd", "5%", "50%", "95%")
