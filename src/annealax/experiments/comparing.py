@@ -135,6 +135,7 @@ def as_json(outcome: Comparison) -> dict[str, Any]:
         "rows": [
             {
                 "method": row.name,
+                "label": row.label,
                 "what": row.what,
                 "attempts": [
                     {

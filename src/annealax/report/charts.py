@@ -36,7 +36,7 @@ from annealax.report.read import (
     Run,
     named_draws,
 )
-from annealax.report.tables import budget_text, estimate_text, method_label
+from annealax.report.tables import budget_text, estimate_text
 
 PALETTE: Mapping[str, tuple[str, str]] = {
     "ground": ("#f7f6f3", "#16181d"),
@@ -249,7 +249,9 @@ def passes_panel(passes: Passes, *, pooled: bool) -> Panel:
     )
 
 
-def strips_panel(rows: Mapping[str, np.ndarray], truth: float | None) -> Panel:
+def strips_panel(
+    title: str, rows: Mapping[str, np.ndarray], truth: float | None
+) -> Panel:
     """Log Z of every pass, a row of dots for each sampler or run."""
 
     def draw(axis: Axes) -> None:
@@ -277,8 +279,8 @@ def strips_panel(rows: Mapping[str, np.ndarray], truth: float | None) -> Panel:
 
     exact = "" if truth is None else " Dashed: exact."
     return Panel(
-        "log Z of every pass",
-        f"A dot for each pass, a bar at the mean.{exact}",
+        title,
+        f"log Z: a dot for each pass, a bar at the mean.{exact}",
         draw,
         height=max(1.4, 0.75 + 0.45 * len(rows)),
     )
@@ -767,7 +769,7 @@ def comparison_panels(comparison: Comparison) -> list[Panel]:
                         x[~deployed], y[~deployed], color=color, lw=0.5, alpha=0.3
                     )
                 axis.plot(x[deployed], y[deployed], color=color, lw=1.2, alpha=0.8)
-                label = method_label(each.method) if repeat == 0 else None
+                label = each.label if repeat == 0 else None
                 axis.plot(x[-1], y[-1], "o", color=color, ms=4, mew=0, label=label)
         if truth is not None:
             axis.axhline(truth, color=INK, lw=1, ls="--", label="exact")

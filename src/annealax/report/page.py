@@ -124,10 +124,13 @@ def _run_page(run: Run) -> str:
     draws = run.draws
     words, shown = charts.main_draws(draws)
     main = charts.corner(shown)
-    log_z = [charts.passes_panel(run.passes, pooled=run.pooled)]
+    log_z = [
+        charts.passes_panel(run.passes, pooled=run.pooled),
+        charts.weights_panel(run.weights),
+    ]
     if len(run.rows) > 1:
         rows = {row.label: row.repeats_log_normalizer for row in run.rows}
-        log_z.insert(0, charts.strips_panel(rows, run.truth))
+        log_z.insert(0, charts.strips_panel("Beside other samplers", rows, run.truth))
     chain = None
     if run.chain is not None:
         chain = {
@@ -154,9 +157,7 @@ def _run_page(run: Run) -> str:
         log_z_charts=draw.panels(log_z),
         chain=chain,
         pictures=images(run.pictures),
-        ladder_charts=draw.panels(
-            [*charts.ladder_panels(run.ladder), charts.weights_panel(run.weights)]
-        ),
+        ladder_charts=draw.panels(charts.ladder_panels(run.ladder)),
         just_resampled=run.just_resampled,
         training_charts=draw.panels(charts.training_panels(run)),
         commands=commands(run),
@@ -205,8 +206,8 @@ def render_runs(runs: Sequence[Run]) -> str:
         same = {n: run for n, run in named.items() if run.asked.name == problem}
         truths = {run.truth for run in same.values()}
         rows = {n: run.main.repeats_log_normalizer for n, run in same.items()}
-        panel = charts.strips_panel(rows, truths.pop() if len(truths) == 1 else None)
-        passes.append(dataclasses.replace(panel, title=problem))
+        truth = truths.pop() if len(truths) == 1 else None
+        passes.append(charts.strips_panel(problem, rows, truth))
     training = {
         name: draw.panels(charts.training_panels(run)) for name, run in named.items()
     }
@@ -315,7 +316,7 @@ def _lead(run: Run) -> str:
         what = f"{run.num_particles} particles"
     return (
         (f"{summary}. " if summary else "")
-        + f"{tables.method_label(asked.method)}, {what} in {size} "
+        + f"{tables.method_text(run)}, {what} in {size} "
         f"dimension{'s' * (size != 1)}, seed {asked.seed}."
     )
 

@@ -269,6 +269,7 @@ class Contender(_Content):
     """One method in `compare.json`."""
 
     method: str
+    label: str
     what: str
     attempts: tuple[Attempt, ...] = pydantic.Field(min_length=1)
 

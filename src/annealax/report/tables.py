@@ -227,23 +227,9 @@ def setting_text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-_LABELS: Mapping[str, str] = {
-    "craft": "CRAFT",
-    "aft": "AFT",
-    "aft-simple": "simple AFT",
-    "snf": "SNF",
-    "vi": "VI",
-    "smc": "SMC",
-    "ais": "AIS",
-    "hmc": "HMC",
-    "nuts": "NUTS",
-    "sample": "automatic mode",
-}
-
-
-def method_label(name: str) -> str:
-    """What to call a method; one that a user brought is called by its name."""
-    return _LABELS.get(name, name)
+def method_text(run: Run) -> str:
+    """What to call the method of a run."""
+    return "automatic mode" if run.pooled else run.main.label
 
 
 # A run.
@@ -431,9 +417,7 @@ def runs_table(runs: Mapping[str, Run]) -> Table:
     columns: dict[Column, Callable[[str, Run], str]] = {
         Column("run"): lambda name, run: name,
         Column("problem", number=False): lambda name, run: run.asked.name,
-        Column("method", number=False): lambda name, run: method_label(
-            run.asked.method
-        ),
+        Column("method", number=False): lambda name, run: method_text(run),
         Column("log Z", "one pass, or replicates pooled, with its error bar"): (
             lambda name, run: estimate_text(
                 run.main.log_normalizer, run.main.log_normalizer_stderr
@@ -585,7 +569,7 @@ def _chain_particles(run: Run) -> int:
 def comparison_table(comparison: Comparison) -> Table:
     """Log Z of each method, with what it spent."""
     columns: dict[Column, Callable[[Contender], str]] = {
-        Column(""): lambda each: method_label(each.method),
+        Column(""): lambda each: each.label,
         Column("log Z", "mean over repeats, each of which pools its passes"): (
             lambda each: (
                 number_text(float(each.log_normalizers.mean()))
@@ -638,7 +622,7 @@ def comparison_remarks(comparison: Comparison) -> Iterator[str]:
     for each in comparison.contenders:
         error = squared_error(each.log_normalizers, comparison.truth)
         if error is not None and error > 0 and math.isfinite(error):
-            errors[method_label(each.method)] = error
+            errors[each.label] = error
     if len(errors) > 1:
         best, second = sorted(errors, key=lambda name: errors[name])[:2]
         count = comparison.num_repeats
@@ -652,8 +636,7 @@ def comparison_remarks(comparison: Comparison) -> Iterator[str]:
             words = "its chains agree"
             if worst > _WORST_RHAT:
                 words = "its chains disagree, they have not mixed"
-            label = method_label(each.method)
-            yield f"{label} has no log Z; R-hat is {worst:.2f}: {words}."
+            yield f"{each.label} has no log Z; R-hat is {worst:.2f}: {words}."
 
 
 def decoder_table(decoder: Decoder) -> Table:
