@@ -311,8 +311,7 @@ def report_command(
     ] = None,
 ) -> None:
     """Write the page of a run again, or a page that compares several runs."""
-    place = runs[0] if len(runs) == 1 else Path()
-    typer.echo(report.write_comparison(runs, out or place / "report.html"))
+    typer.echo(report.write_comparison(runs, out))
 
 
 app.command("sample")(_clean_errors(sample_command.sample))

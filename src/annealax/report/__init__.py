@@ -79,15 +79,17 @@ def write_page(path: Path) -> list[str]:
     return [page.write(path / page.NAME, page.render(read.read(path))).name]
 
 
-def write_comparison(paths: Sequence[Path], out: Path) -> Path:
+def write_comparison(paths: Sequence[Path], out: Path | None = None) -> Path:
     """Write a page: of one folder, or several runs side by side; returns where it is.
 
     Args:
         paths: The folders.
-        out: The file, or a folder for it.
+        out: The file, or a folder for it; None for the folder itself, and the current
+            one for several.
     """
     from annealax.report import page  # noqa: PLC0415
 
+    out = out or (paths[0] if len(paths) == 1 else Path())
     if len(paths) == 1:
         return page.write(out, page.render(read.read(paths[0])))
     return page.write(out, page.render_runs([read.read_run(path) for path in paths]))
