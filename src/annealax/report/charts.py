@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from annealax import observables
 from annealax._chain import Chain
@@ -101,12 +101,14 @@ class Panel:
         title: What it shows, in a few words.
         caption: What there is to see.
         draw: Draws it.
-        height: In inches; its width is 4.2.
+        width: In inches.
+        height: In inches.
     """
 
     title: str
     caption: str
     draw: Callable[[Axes], None]
+    width: float = 4.2
     height: float = 2.5
 
 
@@ -142,7 +144,7 @@ def compose(panels: Sequence[Panel], title: str = "") -> Figure:
 def alone(panel: Panel) -> Figure:
     """A panel as a figure of its own, without its title."""
     with style():
-        figure = Figure((4.2, panel.height), layout="constrained")
+        figure = Figure((panel.width, panel.height), layout="constrained")
         panel.draw(figure.subplots())
         return figure
 
@@ -275,6 +277,7 @@ def strips_panel(
         values = np.concatenate([*rows.values(), known])
         axis.set(xlabel="log Z", yticks=[], ylim=(len(rows) - 0.5, -0.85))
         axis.set_xlim(*limits(values))
+        axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.spines["left"].set_visible(False)
 
     exact = "" if truth is None else " Dashed: exact."
@@ -467,7 +470,7 @@ def corner(draws: Draws) -> Figure:
         for index, column in enumerate(draws.values.T)
     ]
     with style():
-        side = {1: 2.6, 2: 2.2, 3: 1.9}.get(count, 1.55)
+        side = {1: 2.6, 2: 2.2, 3: 1.9, 4: 1.55}.get(count, 1.25)
         width = max(count * side, 3.4)
         figure = Figure(
             (width, max(count * side, 2.4)),
@@ -778,6 +781,7 @@ def comparison_panels(comparison: Comparison) -> list[Panel]:
             ylabel="log Z",
             ylim=(centre - width, centre + width),
         )
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         if legend:
             axis.legend(loc="best")
 
@@ -787,13 +791,15 @@ def comparison_panels(comparison: Comparison) -> list[Panel]:
             "All of it",
             f"{budget} for each method; dots: final estimates. Thin: training passes.",
             lambda axis: draw(axis, widths[0], legend=False),
-            height=3.2,
+            width=5.0,
+            height=2.8,
         ),
         Panel(
             "Magnified",
             "Passes after training, near where the better half of them ends.",
             lambda axis: draw(axis, widths[1], legend=True),
-            height=3.2,
+            width=5.0,
+            height=2.8,
         ),
     ]
 

@@ -314,9 +314,10 @@ def _lead(run: Run) -> str:
         what = f"{passes} replicates of {run.num_particles} particles"
     else:
         what = f"{run.num_particles} particles"
+    method = tables.method_text(run)
     return (
         (f"{summary}. " if summary else "")
-        + f"{tables.method_text(run)}, {what} in {size} "
+        + f"{method[:1].upper()}{method[1:]}, {what} in {size} "
         f"dimension{'s' * (size != 1)}, seed {asked.seed}."
     )
 
@@ -341,12 +342,15 @@ def _numbers(run: Run) -> list[tuple[str, str, str]]:
     lowest = tables.percent_text(float(main.repeats_lowest_ess.min()))
     note = f"{ess:.0f} of {draws} draws{when}; lowest on a ladder {lowest}"
     cards.append(("effective sample size", tables.percent_text(ess / draws), note))
-    time = "no training"
-    if run.training_seconds is not None:
-        time = f"after {tables.duration_text(run.training_seconds)} of training"
+    note = "no training"
+    if run.pooled:
+        evaluations = tables.count_text(main.evaluations_per_pass)
+        note = f"{evaluations} density evaluations"
+    elif run.training_seconds is not None:
+        note = f"after {tables.duration_text(run.training_seconds)} of training"
     what = "replicate" if run.pooled else "pass"
     seconds = tables.duration_text(main.seconds_per_pass)
-    cards.append((f"time of a {what}", seconds, "" if run.pooled else time))
+    cards.append((f"time of a {what}", seconds, note))
     return cards
 
 
@@ -426,7 +430,8 @@ def _sample_words(asked: Asked, name: str) -> list[str]:
         words = ["sample", name]
         for key in ("shape", "support"):
             texts = str(settings.get(key) or "").split(", ")
-            words += [part for text in texts if text for part in (f"--{key}", text)]
+            for text in filter(None, texts):
+                words += [f"--{key}", text.removesuffix("=")]
         if settings.get("flow", "auto") != "auto":
             words += ["--flow", str(settings["flow"])]
     if settings.get("budget"):
