@@ -176,7 +176,7 @@ def estimate_text(value: float | None, error: float | None) -> str:
         return f"{value:.4f}"
     power = math.floor(math.log10(error))
     lead = error / 10**power
-    digits = (1 if lead < 3.55 or lead >= 9.5 else 0) - power
+    digits = (1 if lead < 3.55 else 0) - power
     digits = min(max(digits, 0), 12)
     return f"{value:.{digits}f} ± {error:.{digits}f}"
 
@@ -240,33 +240,34 @@ def run_table(run: Run) -> Table:
     count, truth = len(run.main.repeats_log_normalizer), run.truth
     columns: dict[Column, Callable[[Row], str]] = {
         Column(""): lambda row: row.label,
-        Column("steps", "annealing transitions", rank=4): lambda row: str(
+        Column("steps", "annealing transitions", rank=7): lambda row: str(
             row.num_transitions
         ),
         Column(
             "log Z",
             "all replicates pooled" if run.pooled else "one pass, with its error bar",
         ): lambda row: estimate_text(row.log_normalizer, row.log_normalizer_stderr),
-        Column("off by", "distance from exact in error bars"): lambda row: off_by_text(
-            row, truth
+        Column("off by", "distance from exact in error bars", rank=1): (
+            lambda row: off_by_text(row, truth)
         ),
         Column(
             f"mean of {count}",
             f"of log Z over {'replicates' if run.pooled else 'passes'}",
+            rank=2,
         ): lambda row: number_text(row.mean),
         Column("spread", "standard deviation over them"): lambda row: number_text(
             row.spread
         ),
-        Column("low ESS", "lowest along a pass", rank=3): lambda row: percent_text(
+        Column("low ESS", "lowest along a pass", rank=6): lambda row: percent_text(
             float(row.repeats_lowest_ess.mean())
         ),
-        Column("ESS", "final effective sample size, of the particles"): lambda row: (
-            percent_text(float(row.repeats_ess.mean()))
-        ),
-        Column("time", "of a pass", rank=1): lambda row: duration_text(
+        Column(
+            "ESS", "final effective sample size, of the particles", rank=3
+        ): lambda row: percent_text(float(row.repeats_ess.mean())),
+        Column("time", "of a pass", rank=4): lambda row: duration_text(
             row.seconds_per_pass
         ),
-        Column("evals", "density evaluations of a pass", rank=2): lambda row: (
+        Column("evals", "density evaluations of a pass", rank=5): lambda row: (
             count_text(row.evaluations_per_pass)
         ),
     }
