@@ -82,6 +82,7 @@ _STYLE: dict[Any, Any] = {
     "axes.formatter.useoffset": False,
     "figure.facecolor": "none",
     "text.color": INK,
+    "text.parse_math": False,  # names of folders may hold dollars
     "xtick.color": LINE,
     "ytick.color": LINE,
     "xtick.labelcolor": FAINT,
@@ -178,7 +179,7 @@ def svg(figure: Figure, name: str, description: str) -> str:
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
     root.attrib |= {"class": "chart", "role": "img", "aria-label": description}
-    return ElementTree.tostring(root, encoding="unicode", method="html")
+    return ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
 
 
 _VARIABLES = {light: f"var(--{name})" for name, (light, _) in PALETTE.items()}
@@ -673,6 +674,8 @@ def _correlator_panel(chain: Chain) -> Panel:
         positive = bool(np.all(correlator[:half] > 0))
         if positive and correlator[:half].max() > 3 * correlator.min():
             axis.set_yscale("log")
+            axis.yaxis.set_major_formatter("{x:.2g}")
+            axis.yaxis.set_minor_formatter("{x:.2g}")
 
     return Panel("Zero-momentum correlator", "With standard errors.", draw)
 
@@ -850,7 +853,7 @@ def draw_sample(sample: Any) -> Figure:
             weights_panel(draws.weights),
             *draws_panels(draws),
         ],
-        title + (f"   ({doubts} warnings)" if doubts else ""),
+        title + (f"   ({doubts} warning{'s' * (doubts > 1)})" if doubts else ""),
     )
 
 
