@@ -161,6 +161,7 @@ def _run_page(run: Run) -> str:
         just_resampled=run.just_resampled,
         training_charts=draw.panels(charts.training_panels(run)),
         commands=commands(run),
+        again=_again(run),
     )
 
 
@@ -178,6 +179,7 @@ def _comparison_page(comparison: Comparison) -> str:
         charts=draw.panels(charts.comparison_panels(comparison)),
         pictures=images(comparison.pictures),
         commands=commands(comparison),
+        again=_again(comparison),
     )
 
 
@@ -188,11 +190,13 @@ def _decoder_page(decoder: Decoder) -> str:
         "decoder.html.j2",
         decoder,
         title=f"{decoder.asked.name}: {bound} nats",
+        headline=f"{bound} nats: the lower bound on the evidence of a test image",
         lead="The decoder of a variational autoencoder.",
         table=tables.decoder_table(decoder),
         charts=draw.panels(charts.decoder_panels(decoder)),
         pictures=images(decoder.pictures),
         commands=commands(decoder),
+        again=_again(decoder),
     )
 
 
@@ -419,6 +423,28 @@ def commands(found: Run | Comparison | Decoder) -> list[list[str]]:
             words += ["--num-particles", str(plan.num_particles)]
         lines.append([*words, "--seed", str(plan.seed)])
     return [[shlex.quote(word) for word in ("annealax", *line)] for line in lines]
+
+
+def _again(found: Run | Comparison | Decoder) -> str:
+    """Whether the same command gives the same numbers."""
+    budget = found.asked.settings.get("budget")
+    if isinstance(found, Comparison):
+        timed = found.budget.unit == "seconds"
+    else:
+        # An experiment may have a setting of this name; only a time is one of ours.
+        timed = bool(re.fullmatch(r"[\d.]+ *[smh]", str(budget)))
+    if timed:
+        return (
+            "With a budget of time, how much work there is depends on the machine: "
+            "numbers differ within their error bars."
+        )
+    more = ""
+    if isinstance(found, Run) and any("same time" in row.label for row in found.rows):
+        more = ", and with them how many temperatures SMC gets for the same time"
+    return (
+        "With the versions below, on the same kind of machine, it gives the same "
+        f"numbers; only times differ{more}."
+    )
 
 
 def _sample_words(asked: Asked, name: str) -> list[str]:
