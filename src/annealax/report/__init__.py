@@ -38,7 +38,7 @@ def show(console: Console, path: Path, part: str | None = None) -> None:
                 f"there is no {path / 'pimh.npz'}: run `annealax pimh {path}`"
             )
         tables.print_table(console, tables.chain_table(found, found.chain))
-        _say_all(console, tables.chain_remarks(found, found.chain))
+        _say_all(console, tables.chain_remarks(found.chain, found.chain_particles))
     elif found.pooled:
         _show_answer(console, found)
     else:

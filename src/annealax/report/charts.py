@@ -24,8 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from annealax import observables
-from annealax._chain import Chain
+from annealax import Chain, observables
 from annealax._estimates import weighted_quantiles
 from annealax.report.read import (
     Comparison,

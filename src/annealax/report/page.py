@@ -135,7 +135,7 @@ def _run_page(run: Run) -> str:
     if run.chain is not None:
         chain = {
             "table": tables.chain_table(run, run.chain),
-            "remarks": list(tables.chain_remarks(run, run.chain)),
+            "remarks": list(tables.chain_remarks(run.chain, run.chain_particles)),
             "charts": draw.panels(charts.chain_panels(run.chain)),
         }
     many = not draws.named and len(draws.names) > len(shown.names)

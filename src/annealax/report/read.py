@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import numpy as np
 import pydantic
 
-from annealax._chain import Chain
+from annealax import Chain
 from annealax._doubts import Doubt
 from annealax._work.serialise import FileError
 
@@ -391,6 +391,14 @@ class Run(Folder):
         """Particles in a pass."""
         passes = len(self.main.repeats_log_normalizer) if self.pooled else 1
         return max(1, self.num_draws // passes)
+
+    @property
+    def chain_particles(self) -> int:
+        """Particles of a proposal of particle MCMC."""
+        plan = self.chain_plan
+        if plan is None or plan.num_particles is None:
+            return self.num_particles
+        return plan.num_particles
 
     @property
     def weights(self) -> np.ndarray:

@@ -14,8 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from annealax import observables
-from annealax._chain import Chain
+from annealax import Chain, observables
 from annealax._estimates import log_mean, weighted_quantiles
 from annealax._ladder import even_betas
 from annealax.report.read import (
@@ -532,14 +531,14 @@ def chain_table(run: Run, chain: Chain) -> Table:
         for name, mean, error, time in chain_rows(chain)
     ]
     return Table(
-        f"{run.asked.name}: PIMH with {run.main.label}, {chains} × {steps} iterations "
-        f"of {_chain_particles(run)} particles",
+        f"{run.asked.name}: PIMH with {method_text(run)}, {chains} × {steps} "
+        f"iterations of {run.chain_particles} particles",
         columns,
         tuple(rows),
     )
 
 
-def chain_remarks(run: Run, chain: Chain) -> Iterator[str]:
+def chain_remarks(chain: Chain, num_particles: int) -> Iterator[str]:
     """Acceptance, log Z and advice on the number of particles."""
     proposals = np.asarray(chain.proposed_log_normalizer, np.float64).ravel()
     log_z = log_mean(proposals)
@@ -554,14 +553,7 @@ def chain_remarks(run: Run, chain: Chain) -> Iterator[str]:
         f"Accepted {chain.acceptance_rate:.0%} of proposals{took}. log Z of all "
         f"proposals together: {estimate_text(log_z, error)}."
     )
-    yield _sentence(chain.advice(_chain_particles(run)))
-
-
-def _chain_particles(run: Run) -> int:
-    plan = run.chain_plan
-    if plan is None or plan.num_particles is None:
-        return run.num_particles
-    return plan.num_particles
+    yield _sentence(chain.advice(num_particles))
 
 
 # A comparison of methods, and a decoder.
