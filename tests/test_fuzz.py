@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
+from annealax.experiments._fields import fields_of, parse_overrides
+from annealax.experiments._folder import read_settings, read_status
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import annealax as ax
 from annealax._work.budget import parse_budget
 from annealax.experiments import EXPERIMENTS
-from annealax.experiments._fields import fields_of, parse_overrides
-from annealax.experiments._folder import read_settings, read_status
 from annealax.targets._csv import read_csv
 from annealax.targets._points import bin_points, read_points
 
@@ -201,16 +201,65 @@ def test_damaged_files(saved, data):
     ),
     max_leaves=8,
 ))  # fmt: skip
-@example(header={"format": "annealax", "version": 2, "arrays": {"x": 3}})
-@example(header={"format": "annealax", "version": "2", "arrays": {}})
-@example(header={"format": "annealax", "version": 2, "arrays": {}, "checksum": 1})
-@example(header={"format": "annealax", "version": 1, "arrays": [], "meta": 7})
+@example(header={"format": "annealax", "version": 3, "arrays": {"x": 3}})
+@example(header={"format": "annealax", "version": "3", "arrays": {}})
+@example(header={"format": "annealax", "version": 3, "arrays": {}, "checksum": 1})
+@example(header={"format": "annealax", "version": 3, "arrays": [], "meta": 7})
 def test_files_with_any_header(saved, header):
     path, _ = saved
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     with path.open("wb") as stream:
         np.savez(stream, header=text)
     assert outcome(lambda: ax.load(path, LIKE), path) is None
+    assert outcome(lambda: ax.load(path), path) is None
+
+
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+    | st.lists(st.floats(width=32, allow_nan=False)).map(np.float32),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.lists(inner, max_size=3).map(tuple)
+    | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    | st.builds(ax.Edge, inner, inner),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@FUZZ
+@given(tree=TREES)
+def test_any_tree_comes_back(saved, tree):
+    path, _ = saved
+    ax.save(path, tree)
+    loaded = ax.load(path)
+    assert repr(loaded) == repr(tree)  # types, and the last digit of every number
+
+
+@FUZZ
+@given(structure=st.recursive(
+    st.none() | st.integers() | st.text(max_size=3)
+    | st.sampled_from(["annealax:Edge", "jax.nn:relu", "os:system", "jax", "key x"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text(max_size=2), inner, max_size=2)
+    | st.fixed_dictionaries(
+        {"is": st.sampled_from(
+            ["array", "list", "tuple", "dict", "object", "name", "partial", "dtype",
+             "opaque", "complex"])},
+        optional={name: inner for name in
+                  ("of", "number", "as", "name", "class", "fields", "what")},
+    ),
+    max_leaves=8,
+))  # fmt: skip
+def test_files_with_any_structure(saved, structure):
+    path, content = saved
+    path.write_bytes(content)
+    with np.load(path) as file:
+        arrays = dict(file)
+    header = json.loads(bytes(arrays["header"]).decode())
+    header["structure"] = structure
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    with path.open("wb") as stream:
+        np.savez(stream, **arrays)
+    outcome(lambda: ax.load(path), path)
 
 
 @FUZZ

@@ -101,15 +101,15 @@ def to_arviz(
 
 
 def chains_to_arviz(
-    configurations: ArrayLike | None,
+    configurations: ArrayLike | Mapping[str, ArrayLike] | None,
     statistics: Mapping[str, ArrayLike],
     attributes: Mapping[str, Any] | None = None,
 ) -> Any:
     """Chains of particle MCMC for ArviZ.
 
     Args:
-        configurations: Draws, (chains, iterations, ...); they become the posterior, as
-            the variable `x`. None leaves that group out.
+        configurations: Draws, (chains, iterations, ...), by name or one array for the
+            variable `x`: they become the posterior. None leaves that group out.
         statistics: What else is known of every iteration: the group `sample_stats`.
         attributes: More facts, kept as attributes.
 
@@ -120,7 +120,11 @@ def chains_to_arviz(
         MissingExtraError: If ArviZ is not installed.
     """
     arviz = import_arviz()
-    posterior = None if configurations is None else {"x": np.asarray(configurations)}
+    posterior = None
+    if configurations is not None:
+        named = isinstance(configurations, Mapping)
+        draws: Any = configurations if named else {"x": configurations}
+        posterior = {name: np.asarray(each) for name, each in draws.items()}
     with _without_announcements():
         return arviz.from_dict(
             posterior=posterior,

@@ -21,7 +21,7 @@ from annealax._diagnostics import bulk_effective_sample_size, split_rhat
 from annealax._errors import InvalidInputError
 from annealax._estimates import integrated_autocorrelation_time
 from annealax._path import AbstractPath, GeometricPath
-from annealax._work.memory import peak_memory
+from annealax._work.program import compile_ahead
 from annealax.kernels.base import check_count
 
 Method = Literal["hmc", "nuts"]
@@ -141,12 +141,11 @@ def mcmc(
         keep_draws,
     )
     keys = jr.split(key_run, num_chains)
+    program = compile_ahead(_run, chain, path, keys, initial)
     began = time.perf_counter()
-    run = _run.lower(chain, path, keys, initial).compile()  # type: ignore[attr-defined]
-    compiled = time.perf_counter()
-    trace = jax.block_until_ready(run(chain, path, keys, initial))
-    done = time.perf_counter()
-    return _summarise(trace, done - compiled, compiled - began, peak_memory(run))
+    trace = jax.block_until_ready(program.run(chain, path, keys, initial))
+    seconds = time.perf_counter() - began
+    return _summarise(trace, seconds, program.compile_seconds, program.memory)
 
 
 class _Chain(NamedTuple):

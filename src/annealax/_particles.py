@@ -83,7 +83,8 @@ class Particles(eqx.Module):
 
     def expectation(self, function: Callable[[Array], Array]) -> Array:
         """Weighted average of a function of one configuration."""
-        return weighted_mean(self.weights, jax.vmap(function)(self.x))
+        values = jax.vmap(function)(self.x)
+        return jax.tree.map(lambda leaf: weighted_mean(self.weights, leaf), values)
 
     def expectation_stderr(self, function: Callable[[Array], Array]) -> Array:
         """Standard error of `expectation` from this one run."""

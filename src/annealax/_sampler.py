@@ -13,7 +13,7 @@ No density is evaluated twice: particles carry the log density of where they sta
 the gradient that comes with the transported density is where the kernel starts.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -248,7 +248,7 @@ class Sampler(eqx.Module):
             InvalidInputError: If the flows do not fit the path.
             SamplingError: If every particle died, or the density was +inf somewhere.
         """
-        result = _run(*pass_arguments(self, key, flows))
+        result = jitted_pass(*pass_arguments(self, key, flows))
         result.check(self.path)
         return result
 
@@ -263,16 +263,11 @@ def pass_arguments(
     return sampler, key, flows
 
 
-def lower_pass(
-    sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection | None
-) -> Any:
-    """`Sampler.run`, traced; `.compile()` gives a function of `pass_arguments`."""
-    arguments = pass_arguments(sampler, key, flows)
-    return _run.lower(*arguments)  # type: ignore[attr-defined]
-
-
 @eqx.filter_jit
-def _run(sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection) -> Result:
+def jitted_pass(
+    sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection
+) -> Result:
+    """A pass (Algorithm 3), unchecked."""
     key_init, key_steps = jr.split(key)
     arrays, static = eqx.partition(flows, eqx.is_array)
 

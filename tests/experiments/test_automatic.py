@@ -5,11 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
+from annealax.experiments.automatic import find_density, parse_shape, parse_support
+from annealax.experiments.cli import app
 from typer.testing import CliRunner
 
 from annealax import InvalidInputError
-from annealax.experiments.automatic import find_density, parse_shape, parse_support
-from annealax.experiments.cli import app
 
 
 def test_shapes():

@@ -6,10 +6,10 @@ import shutil
 import numpy as np
 import pytest
 import tests_exact
+from annealax.experiments.cli import app
 from typer.testing import CliRunner
 
 from annealax._arviz import import_arviz
-from annealax.experiments.cli import app
 
 TINY = {
     "lattice": "2,2",

@@ -6,12 +6,12 @@ import sys
 
 import numpy as np
 import pytest
+from annealax.experiments.cli import app
 from typer.testing import CliRunner
 
 import annealax as ax
 from annealax._arviz import import_arviz
 from annealax.experiments import EXPERIMENTS
-from annealax.experiments.cli import app
 
 TINY = {
     "num_particles": 64,

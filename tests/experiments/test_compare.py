@@ -6,13 +6,13 @@ import signal
 
 import numpy as np
 import pytest
+from annealax.experiments._attempt import pool
+from annealax.experiments.cli import _assignments_of, app
 from typer.testing import CliRunner
 
 import annealax as ax
 from annealax._work.budget import Budget
 from annealax.experiments import compare
-from annealax.experiments._attempt import pool
-from annealax.experiments.cli import _assignments_of, app
 from annealax.experiments.problems import EXPERIMENTS
 
 TINY = {

@@ -5,8 +5,6 @@ import math
 from typing import Annotated, Literal
 
 import pytest
-
-from annealax import AnnealaxError, InvalidInputError
 from annealax.experiments._fields import (
     Doc,
     fields_of,
@@ -14,6 +12,8 @@ from annealax.experiments._fields import (
     parse_overrides,
 )
 from annealax.experiments._names import unknown_name
+
+from annealax import AnnealaxError, InvalidInputError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,9 @@ import json
 
 import numpy as np
 import pytest
+from annealax.experiments._folder import RunFolder, write_settings
 
 from annealax import InvalidInputError
-from annealax.experiments._folder import RunFolder, write_settings
 
 
 def occupy(path):

@@ -9,9 +9,9 @@ import time
 
 import numpy as np
 import pytest
+from annealax.experiments.cli import app
 from typer.testing import CliRunner
 
-from annealax.experiments.cli import app
 from annealax.loggers import JSONLines
 
 TINY = {

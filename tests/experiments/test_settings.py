@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-
-import annealax as ax
-from annealax._resampling import SCHEMES
-from annealax.experiments import EXPERIMENTS, _settings
 from annealax.experiments._fields import (
     check_value,
     fields_of,
     format_value,
     parse_overrides,
 )
+
+import annealax as ax
+from annealax._resampling import SCHEMES
+from annealax.experiments import EXPERIMENTS, _settings
 from annealax.experiments.problems import find_experiment
 from annealax.experiments.problems.bimodal import Bimodal
 from annealax.experiments.problems.gaussian import Gaussian

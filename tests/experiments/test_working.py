@@ -5,13 +5,13 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
-
-import annealax as ax
 from annealax.experiments._folder import RunFolder, read_status
 from annealax.experiments._output import Output
 from annealax.experiments._working import alone_in, working
 from annealax.experiments.cli import app
+from typer.testing import CliRunner
+
+import annealax as ax
 
 HOLD = """
 import sys, pathlib

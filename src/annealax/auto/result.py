@@ -283,7 +283,7 @@ class Sample:
 
     def propose(self, key: PRNGKeyArray) -> "Replicate":
         """One more run of the frozen sampler, in the user's space: for `pimh`."""
-        return Replicate(self.sampler.run(key, self.flows), self.plan.start, self.space)
+        return propose(key, self.density, self.plan, self.flows)
 
     def summary(self) -> str:
         """All that matters on one screen."""
@@ -336,6 +336,17 @@ class Replicate(eqx.Module):
 
     def _place(self, z: Array) -> Any:
         return self.space.constrain(self.start.bijection.transform(z))[0]
+
+
+def propose(
+    key: PRNGKeyArray,
+    density: FreeDensity,
+    plan: Plan,
+    flows: AbstractBijection | None,
+) -> Replicate:
+    """A run of the frozen sampler, in the user's space."""
+    result = plan.sampler(density).run(key, flows)
+    return Replicate(result, plan.start, density.space)
 
 
 def pool_replicates(results: list[Result], plan: Plan) -> dict[str, Any]:

@@ -31,8 +31,8 @@ from annealax._result import Result
 from annealax._sampler import Sampler
 from annealax._work.budget import Budget, as_budget
 from annealax._work.checkpoint import Checkpoint, as_checkpoint
+from annealax._work.drive import Callback, as_callbacks, call_all
 from annealax._work.fingerprint import fingerprint
-from annealax._work.snapshots import Callback, as_callbacks, call_all
 from annealax.auto._kept import Kept
 from annealax.auto.density import CountedDensity, FreeDensity
 from annealax.auto.doubts import doubts
@@ -60,6 +60,9 @@ _PRECISE = 0.03
 
 _GOOD_ENOUGH = 0.05
 """Flows are not tried where the error of log Z will be below this."""
+
+FLOW_CHOICES = ("auto", "none", *FAMILIES)
+"""What `flow` can be."""
 
 Say = Callable[[str], None]
 
@@ -111,9 +114,9 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         InvalidInputError: If the arguments do not fit together.
         SamplingError: If the density cannot be sampled from any start.
     """
-    free = _density(log_density, shape, support)
-    if flow not in (choices := ("auto", "none", *FAMILIES)):
-        raise unknown_name("flow", str(flow), choices)
+    free = free_density(log_density, shape, support)
+    if flow not in FLOW_CHOICES:
+        raise unknown_name("flow", str(flow), FLOW_CHOICES)
     for name, number in (
         ("num_particles", num_particles),
         ("num_replicates", num_replicates),
@@ -206,7 +209,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     return dataclasses.replace(answer, messages=messages)
 
 
-def _density(log_density: Any, shape: Any, support: Any) -> FreeDensity:
+def free_density(log_density: Any, shape: Any, support: Any) -> FreeDensity:
     """The density of one unconstrained vector, checked."""
     if not callable(log_density):
         raise InvalidInputError(

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from annealax._work.checkpoint import CheckpointWarning
+from annealax._work.drive import Progress
 from annealax._work.serialise import FileError, replacing
-from annealax._work.snapshots import Progress
 
 
 class _Lines(ABC):

@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 
 from annealax._work.checkpoint import CheckpointWarning
-from annealax._work.snapshots import Progress
+from annealax._work.drive import Progress
 
 
 class TensorBoard:

@@ -21,8 +21,7 @@ from markupsafe import Markup
 
 import annealax
 from annealax._errors import InvalidInputError
-from annealax.experiments._fields import fields_of
-from annealax.experiments.problems import EXPERIMENTS
+from annealax.experiments.registry import EXPERIMENTS
 from annealax.report import charts, tables
 from annealax.report.files import write_file
 from annealax.report.pictures import ON_PAGE
@@ -306,7 +305,8 @@ def _known(asked: Asked) -> tuple[str, Mapping[str, str]]:
     if cls is None:
         return "", {}
     summary = (cls.__doc__ or "").partition("\n")[0].rstrip(".")
-    return summary, {name: each.doc.text for name, each in fields_of(cls).items()}
+    fields = cls.model_fields.items()
+    return summary, {name: each.description or "" for name, each in fields}
 
 
 def _lead(run: Run) -> str:

@@ -39,7 +39,7 @@ from annealax._particles import Particles
 from annealax._path import GeometricPath
 from annealax._result import Result
 from annealax._work.checkpoint import Checkpoint
-from annealax._work.snapshots import Callback
+from annealax._work.drive import Callback
 from annealax.trainers import CRAFT, TrainInfo
 from annealax.trainers.evidence import (
     EvidenceAscent,
@@ -143,7 +143,7 @@ def learn(
     if trained.rollback is not None:  # what came after is no part of the result
         kept = trained.rollback.step
         if kept < 2:
-            raise SamplingError("; ".join(trained.warnings))
+            raise SamplingError("; ".join(trained.warnings()))
         history = jax.tree.map(lambda leaf: leaf[:kept], history)
     extra = history.extra
     _, unravel = ravel_pytree(parameters)

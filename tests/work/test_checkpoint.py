@@ -1,5 +1,6 @@
 """Checkpoints: numbered, whole or absent, and the one before if one is damaged."""
 
+import dataclasses
 import errno
 import os
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import annealax as ax
-from annealax._work.checkpoint import as_checkpoint
+from annealax._work.checkpoint import as_checkpoint, once
 
 WORK = {"work": "test", "num_steps": 3}
 
@@ -81,7 +82,7 @@ def test_nothing_left_to_read_is_an_error(store):
 
 def test_a_newer_format_is_not_passed_over(store, monkeypatch):
     store.save(tree(1.0), identity=WORK)
-    monkeypatch.setattr(_serialise, "VERSION", 99)
+    monkeypatch.setattr("annealax._work.serialise.VERSION", 99)
     store.save(tree(2.0), identity=WORK)
     monkeypatch.undo()
     with pytest.raises(ax.FileError, match="upgrade"):
@@ -134,8 +135,7 @@ def test_a_full_disk_loses_nothing_and_says_so(store, monkeypatch, room):
     before = {path: path.read_bytes() for path in store.folder.iterdir()}
     savez = np.savez
     monkeypatch.setattr(
-        _serialise.np,
-        "savez",
+        "annealax._work.serialise.np.savez",
         lambda file, **arrays: savez(Full(file, room), **arrays),
     )
     with pytest.warns(ax.CheckpointWarning, match="No space left"):
@@ -159,20 +159,51 @@ def test_stages_do_not_mix(store):
     assert store.child("a").latest() is not None
 
 
-def test_once(store):
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    name: str
+    number: float | None
+    curve: np.ndarray
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        17,
+        (3, 4),
+        {"x": np.arange(3.0), "y": jnp.ones(2)},
+        Attempt("craft", None, np.eye(2)),
+        ax.flows.diagonal_affine(None, 2),
+    ],
+    ids=lambda tree: type(tree).__name__,
+)
+def test_once(store, tree):
     calls = []
 
     def compute():
         calls.append(1)
-        return {"x": np.arange(3.0)}
+        return tree
 
-    like = {"x": np.zeros(3)}
-    for _ in range(2):
-        tree = store.once("stage", compute, identity=WORK, like=like)
-        np.testing.assert_array_equal(tree["x"], [0, 1, 2])
+    first, again = (store.once("stage", compute, identity=WORK) for _ in range(2))
+    assert first is tree
+    assert repr(again) == repr(tree)
     assert len(calls) == 1
     with pytest.raises(ax.InvalidInputError, match="num_steps"):
-        store.once("stage", compute, identity=WORK | {"num_steps": 1}, like=like)
+        store.once("stage", compute, identity=WORK | {"num_steps": 1})
+
+
+def test_once_with_what_a_file_cannot_describe(store):
+    def compute():
+        return [lambda x: x, np.ones(2)]
+
+    tree = store.once("stage", compute, identity=WORK)
+    assert store.once("stage", compute, identity=WORK, like=tree)[0] is tree[0]
+    with pytest.warns(ax.CheckpointWarning, match=r"lambda.*computed again"):
+        assert store.once("stage", compute, identity=WORK)[0] is not tree[0]
+
+
+def test_once_without_a_store():
+    assert once(None, "stage", lambda: 3, identity=WORK) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,28 @@
 """What a command prints while it works: words and a bar, nothing, or JSON lines."""
 
-import contextlib
 import json
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+import math
+import sys
+from collections.abc import Iterable
 from typing import Any
 
-import typer
 from rich.console import Console
 
-from annealax._errors import AnnealaxError
-from annealax._work.checkpoint import CheckpointWarning
-from annealax._work.signals import Interrupted, Signals, deferred_signals
-from annealax._work.snapshots import Callback, Progress
-from annealax.loggers._tables import json_value
+from annealax._work.drive import Callback, Progress
 
 _PLAIN_WIDTH = 110
 """Columns where the output is no terminal: wide enough for every table."""
+
+
+def json_number(value: Any) -> Any:
+    """A number, or None where JSON has no word for it."""
+    number = value if isinstance(value, int) else float(value)
+    return number if math.isfinite(number) else None
+
+
+def json_doubts(doubts: Iterable[str]) -> list[dict[str, str]]:
+    """Reasons to doubt a result, with their codes."""
+    return [{"code": getattr(d, "code", ""), "text": str(d)} for d in doubts]
 
 
 def new_console() -> Console:
@@ -51,13 +56,17 @@ class Output:
         elif self.progress:
             self.console.print(text, style="dim", highlight=False)
 
+    def tell(self, text: str) -> None:
+        """A line of the result, never broken."""
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
     def callbacks(self, stage: str) -> list[Callback]:
         """Callbacks that print the progress of a stage as JSON, if asked for."""
         if self.quiet or not self.as_json:
             return []
 
         def report(snapshot: Progress) -> None:
-            last = {k: json_value(v[-1].item()) for k, v in snapshot.metrics().items()}
+            last = {k: json_number(v[-1].item()) for k, v in snapshot.metrics().items()}
             self.emit(
                 "progress",
                 stage=stage,
@@ -69,45 +78,13 @@ class Output:
 
         return [report]
 
-    def finish(
-        self, show: Callable[[Console], None], content: Callable[[], Mapping[str, Any]]
-    ) -> None:
-        """The final result: as a table, or as the last JSON object."""
-        if self.as_json:
-            self.emit("result", **content())
-        else:
-            show(self.console)
-
     def emit(self, event: str, **content: Any) -> None:
         """Print a JSON object."""
-        typer.echo(json.dumps({"event": event, **content}, allow_nan=False))
+        print(json.dumps({"event": event, **content}, allow_nan=False), flush=True)
 
     def warn(self, text: str) -> None:
         """Tell of something that went wrong without ending the work."""
         if self.as_json:
             self.emit("warning", text=text)
         else:
-            typer.echo(f"Warning: {text}", err=True)
-
-
-@contextlib.contextmanager
-def stoppable(
-    output: Output, folder: Path, on_stop: Callable[[], None]
-) -> Iterator[Signals]:
-    """SIGINT and SIGTERM end the work once it is saved, with a word on how to go on.
-
-    Args:
-        output: How to speak.
-        folder: What to resume.
-        on_stop: Called when a signal has ended the work.
-    """
-    with deferred_signals() as signals, warnings.catch_warnings():
-        warnings.simplefilter("always", CheckpointWarning)
-        warnings.showwarning = lambda message, *_, **__: output.warn(str(message))
-        try:
-            yield signals
-        except Interrupted as error:
-            with contextlib.suppress(AnnealaxError):  # a full disk must not hide it
-                on_stop()
-            typer.echo(f"Stopped. To go on: annealax resume {folder}", err=True)
-            raise typer.Exit(error.exit_code) from None
+            print(f"Warning: {text}", file=sys.stderr, flush=True)

@@ -10,6 +10,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import annealax as ax
+from annealax.trainers import learn as _learn
 from annealax.trainers.evidence import EvidenceAscent
 
 # A linear-Gaussian model: x ~ N(0, e^(2b) I), y = c + A x + noise, noise ~ N(0, 0.5^2).
