@@ -55,6 +55,15 @@ def test_what_the_automatic_mode_left(tmp_path):
     np.testing.assert_array_equal(run.draws.values[:, 2], run.arrays["x_s"])
 
 
+def test_chains_of_the_automatic_mode_have_the_same_order(tmp_path):
+    made_up.write_sample(tmp_path, ("x", "y", "s"))
+    numbers = made_up.chain_arrays()
+    traces = {f"trace_{name}": numbers["trace_energy"] for name in ("s", "x", "y")}
+    lists = {k: v for k, v in numbers.items() if not k.startswith("trace_")}
+    np.savez(tmp_path / "pimh.npz", **lists, **traces)
+    assert list(read(tmp_path).chain.observables) == ["x", "y", "s"]
+
+
 def test_a_comparison_and_a_decoder(tmp_path):
     comparison = read(made_up.write_comparison(tmp_path / "comparison"))
     assert isinstance(comparison, Comparison)

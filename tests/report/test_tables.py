@@ -210,7 +210,7 @@ def test_particle_mcmc_is_a_part_of_a_run(tmp_path):
     assert f"{numbers['trace_energy'].mean():.6g}" in shown
     accepted = read(tmp_path).chain.acceptance_rate
     assert f"Accepted {accepted:.0%} of proposals" in shown
-    assert "zero momentum correlator [4]" in shown
+    assert "zero momentum correlator[3]" in shown
 
 
 # Numbers and parameters.

@@ -182,6 +182,16 @@ class Asked(_Content):
         """Options that not every command has."""
         return self.model_extra or {}
 
+    def ordered(self, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Parameters in the order in which they were asked for.
+
+        JAX sorts names, and so do the files of the automatic mode.
+        """
+        shape = self.more.get("shape")
+        asked = shape if isinstance(shape, dict) else {}
+        names = [name for name in asked if name in found]
+        return {name: found[name] for name in dict.fromkeys([*names, *found])}
+
 
 class Row(_Content):
     """One sampler of `table.json`; a number that is None was not finite."""
@@ -460,14 +470,9 @@ class Run(Folder):
         """The draws, by the names of parameters where there are any."""
         weights, source = self.weights, {**self.arrays, **self.parameters}
         exact = self.parameters.get("exact")
-        shape = self.asked.more.get("shape")
-        found = {k.removeprefix("x_"): k for k in source if k.startswith("x_")}
-        # An npz of the automatic mode is in the order of the alphabet: the user's
-        # order is that of the shapes that were asked for.
-        order = [name for name in shape if name in found] if shape else []
-        order += [name for name in found if name not in order]
-        values = {name: source[found[name]] for name in order}
-        return named_draws(values or {"": self.arrays["x"]}, weights, exact)
+        found = {k.removeprefix("x_"): v for k, v in source.items() if k[:2] == "x_"}
+        values = self.asked.ordered(found) or {"": self.arrays["x"]}
+        return named_draws(values, weights, exact)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -554,7 +559,7 @@ def read_run(path: Path) -> Run:
         rows=table.rows,
         arrays=arrays,
         parameters=_read_parameters(parameters, arrays) if parameters.exists() else {},
-        chain=_read_chain(path) if chain.exists() else None,
+        chain=_read_chain(path, header["asked"]) if chain.exists() else None,
         chain_plan=_read_json(plan, ChainPlan, "") if plan.exists() else None,
     )
 
@@ -646,7 +651,7 @@ def _read_arrays(file: Path) -> dict[str, np.ndarray]:
         raise _damaged(file, error) from error
 
 
-def _read_chain(path: Path) -> Chain:
+def _read_chain(path: Path, asked: Asked) -> Chain:
     file, answer = path / "pimh.npz", path / "pimh_answer.json"
     arrays = _read_arrays(file)
     took = _read_json(answer, _ChainAnswer, "").seconds if answer.exists() else None
@@ -666,12 +671,13 @@ def _read_chain(path: Path) -> Chain:
     for name, value in per_step.items():
         if value.shape[:2] != shape or value.dtype.kind not in "fiub":
             raise _damaged(file, f"{name!r} does not fit to 'accepted'")
+    traces = {
+        name.removeprefix("trace_"): value
+        for name, value in per_step.items()
+        if name.startswith("trace_")
+    }
     return Chain(
-        observables={
-            name.removeprefix("trace_"): value
-            for name, value in per_step.items()
-            if name.startswith("trace_")
-        },
+        observables=asked.ordered(traces),
         log_normalizer=arrays["log_normalizer"],
         accepted=arrays["accepted"],
         proposed_log_normalizer=arrays["proposed_log_normalizer"],

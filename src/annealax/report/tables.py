@@ -507,7 +507,7 @@ def chain_rows(chain: Chain) -> Iterator[tuple[str, float, float, float | None]]
         for index, value in enumerate(values):
             label = name.replace("_", " ")
             yield (
-                label if mean[name].ndim == 0 else f"{label} [{index + 1}]",
+                label if mean[name].ndim == 0 else f"{label}[{index}]",
                 float(value),
                 float(np.atleast_1d(stderr[name])[index]),
                 float(np.atleast_1d(times[name])[index]),
