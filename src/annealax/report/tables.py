@@ -526,10 +526,10 @@ def chain_table(run: Run, chain: Chain) -> Table:
         Column("error", "standard error"),
         Column("time", "autocorrelation time in iterations", rank=1),
     )
-    rows = [
-        (name, f"{mean:.6g}", f"{error:.2g}", "" if time is None else f"{time:.2f}")
-        for name, mean, error, time in chain_rows(chain)
-    ]
+    rows = []
+    for name, mean, error, time in chain_rows(chain):
+        value, _, bar = estimate_text(mean, error).partition(" ± ")
+        rows.append((name, value, bar, "" if time is None else f"{time:.2f}"))
     return Table(
         f"{run.asked.name}: PIMH with {method_text(run)}, {chains} × {steps} "
         f"iterations of {run.chain_particles} particles",
