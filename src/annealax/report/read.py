@@ -21,7 +21,6 @@ import numpy as np
 import pydantic
 
 from annealax import Chain
-from annealax._doubts import Doubt
 from annealax._work.serialise import FileError
 
 PARAMETERS = "parameters.npz"
@@ -139,11 +138,12 @@ def named_draws(
 # JSON files.
 
 
-def _doubt(value: object) -> Doubt:
+def _doubt(value: object) -> str:
+    """The text of a warning; codes are for scripts, which read the file themselves."""
     if isinstance(value, str):
-        return Doubt("", value)
+        return value
     if isinstance(value, dict) and isinstance(value.get("text"), str):
-        return Doubt(str(value.get("code", "")), value["text"])
+        return value["text"]
     raise ValueError("a warning is an object with a code and a text")
 
 
@@ -155,7 +155,7 @@ def _numbers(value: object) -> np.ndarray:
     return np.array([math.nan if v is None else float(v) for v in value])
 
 
-_Doubts = tuple[Annotated[Doubt, pydantic.PlainValidator(_doubt)], ...]
+_Doubts = tuple[Annotated[str, pydantic.PlainValidator(_doubt)], ...]
 _Numbers = Annotated[np.ndarray, pydantic.PlainValidator(_numbers)]
 
 
@@ -374,7 +374,7 @@ class Run(Folder):
     truth: float | None
     training_seconds: float | None
     training_compile_seconds: float | None
-    training_warnings: tuple[Doubt, ...]
+    training_warnings: tuple[str, ...]
     rows: tuple[Row, ...]
     arrays: Mapping[str, np.ndarray]
     parameters: Mapping[str, np.ndarray]
