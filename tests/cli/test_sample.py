@@ -96,7 +96,7 @@ def test_a_killed_sample_resumes_to_the_same_bits(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     run = tmp_path / "run"
-    for name in ("environment.json", "report.html", "result.nc", "answer.png"):
+    for name in ("environment.json", "report.html", "result.nc", "diagnostics.png"):
         assert (run / name).stat().st_size > 0
     assert "annealax" in (run / "report.html").read_text()
     lines = (run / "metrics.jsonl").read_text().splitlines()

@@ -297,9 +297,9 @@ class Sample:
 
     def plot(self) -> "Figure":
         """Pictures of the answer, as a matplotlib figure."""
-        from annealax.auto._plot import draw  # noqa: PLC0415
+        from annealax.report.charts import draw_sample  # noqa: PLC0415
 
-        return draw(self)
+        return draw_sample(self)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -54,7 +54,7 @@ def work(place: Workplace, job: CompareJob, problem: Problem) -> Done:
     }
     place.folder.write_arrays("compare.npz", curves)
     place.folder.write_json("compare.json", content)
-    return Done(["compare.json", "compare.npz"], content, {"comparison": outcome})
+    return Done(["compare.json", "compare.npz"], content)
 
 
 def as_json(outcome: Comparison) -> dict[str, Any]:

@@ -150,12 +150,10 @@ class Done:
     Attributes:
         files: Names of the files that it left.
         content: The result, as JSON holds it.
-        live: What pictures and tables are made from.
     """
 
     files: list[str]
     content: Mapping[str, Any]
-    live: Mapping[str, Any]
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import annealax
 from annealax._errors import AnnealaxError, InvalidInputError
 from annealax._work.budget import parse_budget
 from annealax.cli import work
-from annealax.cli.output import Output, new_console, write_report
+from annealax.cli.output import Output, new_console
 from annealax.cli.sample import parse_shape, parse_support
 from annealax.experiments.comparison import DIRECT
 from annealax.experiments.experiment import Experiment
@@ -38,6 +38,7 @@ from annealax.experiments.registry import (
     registered_experiments,
 )
 from annealax.experiments.settings import format_value, parse_assignments, takes
+from annealax.report import write_comparison
 
 Name = Annotated[
     str,
@@ -436,7 +437,7 @@ def report(
     ] = None,
 ) -> None:
     """Write the page of a run again, or a page that compares several runs."""
-    print(write_report(runs, out))
+    print(write_comparison(runs, out))
 
 
 def _settings(

@@ -1,15 +1,9 @@
-"""What a command prints while it works, and the one way to what it reports at the end.
+"""What a command prints while it works: words and a bar, nothing, or JSON lines."""
 
-While it works: words and a bar, nothing, or JSON lines. At the end `show`, `write_page`
-and `write_pictures` make tables, pages and pictures from what is in the folder.
-"""
-
-import importlib
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
@@ -94,28 +88,3 @@ class Output:
             self.emit("warning", text=text)
         else:
             print(f"Warning: {text}", file=sys.stderr, flush=True)
-
-
-def show(console: Console, path: Path, live: Mapping[str, Any]) -> None:
-    """Print the final table, remarks and warnings of what a folder holds."""
-    _report().show(console, path, live)
-
-
-def write_page(path: Path) -> list[str]:
-    """Write the page of what a folder holds; returns the names of the files."""
-    return _report().write_page(path)
-
-
-def write_report(paths: Sequence[Path], out: Path | None) -> Path:
-    """Write the page of a folder again, or one that compares several; returns it."""
-    return _report().write_report(list(paths), out)
-
-
-def write_pictures(path: Path, live: Mapping[str, Any]) -> list[str]:
-    """Draw the pictures of what a folder holds; returns the names of the files."""
-    return _report().write_pictures(path, live)
-
-
-def _report() -> Any:
-    """Imported late: it brings the libraries that draw, which take a second."""
-    return importlib.import_module("annealax.cli._old_report")

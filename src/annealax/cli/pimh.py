@@ -1,23 +1,19 @@
 """`annealax pimh`: particle MCMC with the sampler of a finished run."""
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax.random as jr
 import numpy as np
 
-from annealax import observables
 from annealax._arviz import MissingExtraError, to_netcdf
-from annealax._estimates import log_mean
 from annealax._pimh import Chain, pimh
 from annealax.cli.folder import Done, Workplace
 from annealax.cli.output import json_number
 from annealax.experiments.jobs import ChainJob, Proposal
 from annealax.experiments.runs import CHAIN_ANSWER, load_run
-
-_MOST_SHOWN = 8
+from annealax.report.tables import chain_remarks, chain_rows
 
 
 def prepare(job: ChainJob, path: Path) -> tuple[str, Proposal]:
@@ -54,9 +50,9 @@ def work(place: Workplace, job: ChainJob, ready: tuple[str, Proposal]) -> Done:
         "seconds": chain.seconds,
         "expectations": {
             label: {"mean": json_number(mean), "stderr": json_number(error)}
-            for label, mean, error, _ in expectations(chain)
+            for label, mean, error, _ in chain_rows(chain)
         },
-        "remarks": list(remarks(chain, proposal.num_particles)),
+        "remarks": list(chain_remarks(chain, proposal.num_particles)),
     }
     place.folder.write_json(CHAIN_ANSWER, content)
     place.folder.write_arrays("pimh.npz", as_arrays(chain))
@@ -65,7 +61,7 @@ def work(place: Workplace, job: ChainJob, ready: tuple[str, Proposal]) -> Done:
         data = chain.to_arviz({"name": name, "method": job.command})
         to_netcdf(place.path / "pimh.nc", data)
         files.append("pimh.nc")
-    return Done(files, content, {"chain": chain, "answer": content})
+    return Done(files, content)
 
 
 def as_arrays(chain: Chain) -> dict[str, Any]:
@@ -85,39 +81,3 @@ def as_arrays(chain: Chain) -> dict[str, Any]:
         **{f"mean_{k}": v for k, v in chain.mean.items()},
         **{f"stderr_{k}": v for k, v in chain.stderr.items()},
     }
-
-
-def expectations(chain: Chain) -> Iterator[tuple[str, float, float, float | None]]:
-    """Name, mean, standard error and autocorrelation time of each number.
-
-    Arrays of more than eight numbers are left to the files.
-    """
-    mean, stderr, times = chain.mean, chain.stderr, chain.autocorrelation_time
-    for name in chain.observables:
-        values = np.atleast_1d(mean[name])
-        if values.ndim > 1 or values.size > _MOST_SHOWN:
-            continue
-        for index, value in enumerate(values):
-            label = name.replace("_", " ")
-            yield (
-                label if mean[name].ndim == 0 else f"{label} [{index + 1}]",
-                float(value),
-                float(np.atleast_1d(stderr[name])[index]),
-                float(np.atleast_1d(times[name])[index]),
-            )
-    if {"magnetisation_squared", "magnetisation_fourth"} <= set(chain.observables):
-        value, error = chain.derived(observables.binder_cumulant)
-        yield "Binder cumulant", float(value), float(error), None
-
-
-def remarks(chain: Chain, num_particles: int) -> Iterator[str]:
-    """Acceptance, log Z and advice on the number of particles."""
-    proposals = chain.proposed_log_normalizer.ravel()
-    weights = np.exp(proposals - proposals.max())
-    error = weights.std(ddof=1) / weights.mean() / np.sqrt(len(weights))
-    yield (
-        f"Accepted {chain.acceptance_rate:.0%} of proposals; "
-        f"{chain.seconds:.1f} s, {chain.seconds / len(proposals):.3g} s a proposal. "
-        f"log Z of all proposals together: {log_mean(proposals):.4f} ± {error:.2g}."
-    )
-    yield f"{chain.advice(num_particles)}."

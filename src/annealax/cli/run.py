@@ -49,7 +49,7 @@ def work(place: Workplace, job: RunJob, problem: Problem) -> Done:
         to_netcdf(place.path / "result.nc", as_arviz(outcome))
         files.append("result.nc")
     content = {"name": job.name, "method": job.method, "seed": job.seed, **table}
-    return Done(files, content, {"outcome": outcome})
+    return Done(files, content)
 
 
 def as_arrays(outcome: Outcome) -> dict[str, Any]:

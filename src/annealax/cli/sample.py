@@ -58,7 +58,7 @@ def work(place: Workplace, job: SampleJob, density: Callable[[Any], Any]) -> Don
     with contextlib.suppress(MissingExtraError):
         to_netcdf(place.path / "result.nc", result.to_arviz())
         files.append("result.nc")
-    return Done(files, answer, {"sample": result, "exact": exact})
+    return Done(files, answer)
 
 
 def as_arrays(result: Sample) -> dict[str, Any]:

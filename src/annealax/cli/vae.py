@@ -58,8 +58,7 @@ def work(place: Workplace, job: TrainVAEJob, images: vae.Images) -> Done:
     numbers = {"elbo": trained.elbo, "test_elbo": bound, **shown}
     place.folder.write_arrays("result.npz", numbers)
     files = [settings.decoder, "result.npz", "vae.json"]
-    live = {"vae": content | {"file": str(decoder)}, "shown": shown}
-    return Done(files, content, live)
+    return Done(files, content)
 
 
 def _shown(

@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from annealax import report
 from annealax._errors import AnnealaxError
 from annealax._work.serialise import FileError
 from annealax._work.signals import deferred_signals
-from annealax.cli import compare, output, pimh, run, sample, vae
+from annealax.cli import compare, pimh, run, sample, vae
 from annealax.cli.environment import environment
 from annealax.cli.folder import Done, RunFolder, Workplace, working
 from annealax.cli.output import Output
-from annealax.experiments.jobs import SETTINGS, ChainJob, Job, load_job
+from annealax.experiments.jobs import SETTINGS, ChainJob, Job, RunJob, load_job
+from annealax.experiments.runs import Run
 
 
 class Command(Protocol):
@@ -110,11 +112,12 @@ def _do(
         done = COMMANDS[job.command].work(place, job, ready)
         place.signals.stop_if_asked("the numbers are there, the pictures are not")
         speech.say("drawing")
-        files = [*done.files, *output.write_pictures(folder.path, done.live)]
-        files += output.write_page(folder.path)
+        loaded = Run(folder.path, job) if isinstance(job, RunJob) else None
+        files = [*done.files, *report.write_pictures(folder.path, loaded)]
+        files += report.write_page(folder.path)
     if speech.as_json:
         facts = {"command": job.command, "folder": str(folder.path), "files": files}
         speech.emit("result", **{**done.content, **facts})
         return
-    output.show(speech.console, folder.path, done.live)
+    report.show(speech.console, folder.path, job.command)
     speech.tell(f"Files in {folder.path}: {', '.join(files)}")

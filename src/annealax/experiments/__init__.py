@@ -8,7 +8,6 @@ from annealax.experiments.evaluation import Outcome as Outcome
 from annealax.experiments.evaluation import evaluate as evaluate
 from annealax.experiments.evaluation import run_experiment as run_experiment
 from annealax.experiments.experiment import Experiment as Experiment
-from annealax.experiments.experiment import PosteriorExperiment as PosteriorExperiment
 from annealax.experiments.experiment import Problem as Problem
 from annealax.experiments.experiment import VectorExperiment as VectorExperiment
 from annealax.experiments.methods import METHODS as METHODS

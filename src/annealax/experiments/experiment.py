@@ -309,17 +309,5 @@ class VectorExperiment(Experiment):
         return families[self.flow_family]()
 
 
-class PosteriorExperiment(VectorExperiment):
-    """A posterior with named parameters, which get a picture."""
-
-    def pictures(self, run: Any) -> Mapping[str, Callable[[], Any]]:
-        """Marginals of the named parameters."""
-        from annealax.experiments.problem_pictures import (  # noqa: PLC0415
-            draw_parameters,
-        )
-
-        return {"parameters.png": lambda: draw_parameters(run, run.problem.target)}
-
-
 def _rises(numbers: tuple[float, ...]) -> bool:
     return sorted(set(numbers)) == list(numbers)

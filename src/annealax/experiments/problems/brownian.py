@@ -1,10 +1,10 @@
 """A Brownian motion of unknown scales with a gap in its observations."""
 
 from annealax import targets
-from annealax.experiments.experiment import PosteriorExperiment
+from annealax.experiments.experiment import VectorExperiment
 
 
-class Brownian(PosteriorExperiment):
+class Brownian(VectorExperiment):
     """Brownian motion with missing observations, 32 dimensions.
 
     Plain SMC on this ladder: log Z 1.167 with a spread of 0.023 over six passes (exact:

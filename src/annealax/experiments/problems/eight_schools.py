@@ -3,10 +3,10 @@
 from pydantic import Field
 
 from annealax import targets
-from annealax.experiments.experiment import PosteriorExperiment
+from annealax.experiments.experiment import VectorExperiment
 
 
-class EightSchools(PosteriorExperiment):
+class EightSchools(VectorExperiment):
     """Eight schools, 10 dimensions."""
 
     centered: bool = Field(False, description="the centred form, which is harder")

@@ -48,13 +48,11 @@ class LGCP(Experiment):
 
     def pictures(self, run: Any) -> Mapping[str, Callable[[], Any]]:
         """The intensity with the trees on it."""
-        from annealax.experiments.problem_pictures import (  # noqa: PLC0415
-            draw_intensity,
-        )
+        from annealax.report import problem_charts  # noqa: PLC0415
 
         target = run.problem.target
         return {
-            "intensity.png": lambda: draw_intensity(
+            "intensity.png": lambda: problem_charts.draw_intensity(
                 run, target, target.points(), target.window, "m"
             )
         }

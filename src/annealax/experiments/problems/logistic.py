@@ -7,10 +7,10 @@ from pydantic import Field
 
 from annealax import targets
 from annealax._errors import InvalidInputError
-from annealax.experiments.experiment import PosteriorExperiment
+from annealax.experiments.experiment import VectorExperiment
 
 
-class Logistic(PosteriorExperiment):
+class Logistic(VectorExperiment):
     """Logistic regression on your CSV, or on a made-up table.
 
     --set csv=FILE --set label=COLUMN: the first line names the columns, and all but the

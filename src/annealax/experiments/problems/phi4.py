@@ -88,9 +88,9 @@ class Phi4(Experiment):
 
     def pictures(self, run: Any) -> Mapping[str, Callable[[], Any]]:
         """Fields along the ladder and the two signs of the magnetisation."""
-        from annealax.experiments import lattice_pictures  # noqa: PLC0415
+        from annealax.report import problem_charts  # noqa: PLC0415
 
-        return lattice_pictures.of_run(run)
+        return problem_charts.lattice(run)
 
 
 class Phi4Small(Phi4):

@@ -1,10 +1,10 @@
 """Germination of seeds: a logistic regression with random effects."""
 
 from annealax import targets
-from annealax.experiments.experiment import PosteriorExperiment
+from annealax.experiments.experiment import VectorExperiment
 
 
-class Seeds(PosteriorExperiment):
+class Seeds(VectorExperiment):
     """Seeds on 21 plates, 26 dimensions: regression with random effects.
 
     Plain SMC on this ladder: log Z -73.410 with a spread of 0.015 over six passes

@@ -37,6 +37,8 @@ class VAE(VectorExperiment):
 
     def pictures(self, run: Any) -> Mapping[str, Callable[[], Any]]:
         """The digit, prior draws, posterior draws."""
-        from annealax.experiments.problem_pictures import draw_digits  # noqa: PLC0415
+        from annealax.report import problem_charts  # noqa: PLC0415
 
-        return {"digits.png": lambda: draw_digits(run, run.problem.target)}
+        return {
+            "digits.png": lambda: problem_charts.draw_digits(run, run.problem.target)
+        }

@@ -5,9 +5,8 @@ import pytest
 import tests_chromium
 import tests_run_folder as made_up
 
-from annealax.experiments._run_files import read_files
-from annealax.experiments.page import run_page
-from annealax.experiments.page_compare import several_runs_page
+from annealax.report.page import render, render_runs
+from annealax.report.read import read
 
 pytestmark = pytest.mark.skipif(
     tests_chromium.find() is None,
@@ -35,32 +34,42 @@ def pages(tmp_path_factory):
         made_up.write(
             folder / f"a-rather-long-name-of-a-run-folder-{index}",
             overrides={LONG: list(range(40 + index)), "csv": "/a" * 90},
-            rows=[made_up.row("SMC, same time", [1.0, 2.0], warnings=["x" * 90])],
+            rows=[
+                made_up.row(
+                    "SMC, same time", [1.0, 2.0], warnings=[made_up.doubt("x" * 90)]
+                )
+            ],
             numbers=made_up.arrays(shape=(8, 8) if index else (3,), seed=index),
             pictures=[],
         )
         run = folder / f"a-rather-long-name-of-a-run-folder-{index}"
         for name, size in WIDE.items():
             (run / name).write_bytes(made_up.png(name, size))
-        chain = {"accepted": np.ones((1, 9), bool), "mean_energy": np.float64(-1)}
-        np.savez(run / "pimh.npz", **chain, stderr_energy=np.float64(0.1))
-        runs.append(read_files(run))
-    made = {"run": run_page(runs[1]), "several": several_runs_page(runs)}
+        np.savez(run / "pimh.npz", **made_up.chain_arrays())
+        runs.append(read(run))
+    others = {
+        "sample": made_up.write_sample,
+        "comparison": made_up.write_comparison,
+        "decoder": made_up.write_decoder,
+    }
+    made = {"run": render(runs[1]), "several": render_runs(runs)}
+    made |= {name: render(read(write(folder / name))) for name, write in others.items()}
     for name, text in made.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return folder
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1200])
-@pytest.mark.parametrize("name", ["run", "several"])
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("name", ["run", "several", "sample", "comparison", "decoder"])
 def test_page(browser, pages, name, width, scheme):
     address = (pages / f"{name}.html").as_uri()
     browser.open(address, width=width, scheme=scheme)
     assert browser.complaints() == []
     assert [u for u in browser.requests() if not u.startswith("data:")] == [address]
     images = "[...document.images]"
-    assert browser.evaluate(f"{images}.length") == (12 if name == "several" else 3)
+    expected = {"several": 12, "run": 3}.get(name, 0)
+    assert browser.evaluate(f"{images}.length") == expected
     assert browser.evaluate(f"{images}.every(i => i.complete && i.naturalWidth > 0)")
     assert browser.evaluate("innerWidth") == width
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
@@ -85,7 +94,7 @@ def test_dark_pages_are_dark_and_can_be_read(browser, pages):
                 ("body", "backgroundColor"),
                 ("h1", "color"),
                 (".note", "color"),
-                (".key-second", "color"),
+                (".chart text", "fill"),
             )
         }
         ground = luminance(colours.pop("body"))
