@@ -18,8 +18,8 @@ from flowjax.bijections import AbstractBijection
 
 import annealax as ax
 from _timing import Compiled, compile_ahead
-from annealax._flows import partition
 from annealax._noise import Noise, noise
+from annealax.flows.base import partition
 
 # Keeps the points where they are, up to rounding, without the compiler knowing.
 _TINY = 1e-9

@@ -16,7 +16,6 @@ from pathlib import Path
 import jax
 import jax.random as jr
 import numpy as np
-
 from annealax.experiments._folder import read_run
 from annealax.experiments.run import METHODS
 

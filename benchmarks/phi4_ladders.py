@@ -19,8 +19,8 @@ from pathlib import Path
 import jax
 import jax.random as jr
 import numpy as np
-
 from annealax.experiments._folder import read_run
+
 from annealax.experiments.problems.phi4 import Phi4, Phi4Tuned
 from annealax.observables import ising_energy_density, two_point_susceptibility
 

@@ -8,7 +8,7 @@ import numpy as np
 from flowjax.bijections import AbstractBijection, Affine
 
 import annealax as ax
-from annealax import _flows
+from annealax.flows.base import partition
 
 
 def skewed_log_density(x):
@@ -65,7 +65,7 @@ def gaussian_transport(mean, scale, betas):
 
 def perturb(key, flow: AbstractBijection, size: float) -> AbstractBijection:
     """Add noise to every trainable leaf of a flow."""
-    params, rest = _flows.partition(flow)
+    params, rest = partition(flow)
     leaves, structure = jax.tree.flatten(params)
     keys = jr.split(key, len(leaves))
     noisy = [

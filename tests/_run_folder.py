@@ -45,11 +45,99 @@ def arrays(num_particles=200, shape=(3,), transitions=5, steps=30, seed=0):
         "step_ess": np.linspace(40, 150, transitions),
         "step_acceptance_rate": np.linspace(0.9, 0.7, transitions),
         "step_resampled": np.arange(transitions) < 1,
+        "step_free_energy": np.linspace(2, 1, transitions),
+        "step_log_ratio": np.linspace(-1, -0.5, transitions),
         "history_loss": 5 / np.arange(1, steps + 1),
         "history_log_normalizer": rng.normal(size=steps),
         "history_ess": rng.uniform(20, 150, size=(steps, transitions)),
         "history_num_skipped": np.zeros(steps, int),
     }
+
+
+def doubt(text, code="a-code"):
+    """A warning of table.json."""
+    return {"code": code, "text": text}
+
+
+def chain_arrays(chains=1, steps=9, seed=0):
+    """What pimh.npz holds."""
+    rng = np.random.default_rng(seed)
+    return {
+        "accepted": rng.uniform(size=(chains, steps)) < 0.5,
+        "log_normalizer": rng.normal(size=(chains, steps)),
+        "proposed_log_normalizer": rng.normal(size=(chains, steps)),
+        "configurations": rng.normal(size=(chains, steps, 4, 4)),
+        "trace_energy": rng.normal(size=(chains, steps)),
+        "trace_zero_momentum_correlator": 1 + rng.uniform(size=(chains, steps, 4)),
+    }
+
+
+def write_comparison(folder, *, truth=0.5, spreads=(0.01, 0.5)):
+    """Write the folder of a comparison: two methods, and chains without log Z."""
+    write(folder, method="craft,smc,hmc", pictures=())
+    for name in ("table.json", "result.npz"):
+        (folder / name).unlink()
+    attempt = dict.fromkeys(("evaluations", "training_seconds", "seconds"), 4.0)
+    attempt |= {"compile_seconds": 1.0, "memory": 5e6, "ess": 0.5, "rhat": None}
+    rows, curves = [], {}
+    for method, spread in zip(("craft", "smc"), spreads, strict=True):
+        values = 0.5 + spread * np.array([1, -1, 1, -1, 1, -1])
+        attempts = [attempt | {"log_normalizer": value} for value in values]
+        what = {"method": method, "label": method.upper(), "what": f"{method}ing"}
+        rows.append(what | {"attempts": attempts})
+        for index, value in enumerate(values):
+            steps = np.arange(1.0, 9)
+            curve = np.stack([steps, 10 * steps, value + 1 / steps], axis=1)
+            curves[f"{method}_{index}"] = curve
+    chains = attempt | {"log_normalizer": None, "rhat": 1.5}
+    rows.append(
+        {"method": "hmc", "label": "HMC", "what": "chains", "attempts": [chains] * 6}
+    )
+    content = {"rows": rows, "log_normalizer_true": truth}
+    content |= {"budget": {"unit": "seconds", "amount": 4.0}}
+    (folder / "compare.json").write_text(json.dumps(content))
+    np.savez(folder / "compare.npz", **curves, hmc_0=np.zeros((0, 3)))
+    return folder
+
+
+def write_decoder(folder):
+    """Write the folder of a decoder."""
+    write(folder, name="vae-decoder", method="train-vae", pictures=())
+    (folder / "table.json").unlink()
+    content = {"test_elbo": -91.25, "num_train_images": 30, "num_test_images": 5}
+    (folder / "vae.json").write_text(json.dumps(content))
+    rng = np.random.default_rng(0)
+    shown = {
+        f"shown_{name}": rng.uniform(size=(2, 6, 6))
+        for name in ("images", "decoded", "prior")
+    }
+    np.savez(folder / "result.npz", elbo=-100 / np.arange(1, 20.0), **shown)
+    return folder
+
+
+def write_sample(folder, order=("x", "y", "s"), replicates=4):
+    """Write the folder of `annealax sample`, of parameters in this order."""
+    write(folder, name="model:density", method="sample", pictures=(), truth=None)
+    file = folder / "settings.json"
+    content = json.loads(file.read_text()) | {"command": "sample", "overrides": {}}
+    content |= {
+        "shape": {name: [] for name in order},
+        "settings": {"shape": ", ".join(f"{name}=" for name in order)},
+    }
+    file.write_text(json.dumps(content))
+    numbers = {k: v for k, v in arrays().items() if "history" not in k}
+    steps = {k: v for k, v in numbers.items() if k.startswith("step_")}
+    numbers |= {f"replicate_{k}": np.tile(v, (replicates, 1)) for k, v in steps.items()}
+    numbers |= {"step_sizes": np.linspace(0.5, 0.1, 5)}
+    for index, name in enumerate(sorted(order)):
+        numbers[f"x_{name}"] = numbers["x"][:, index]
+    numbers["repeats_log_normalizer_stderr"] = np.full(replicates, 0.2)
+    np.savez(folder / "result.npz", **numbers)
+    table = json.loads((folder / "table.json").read_text())
+    table |= {"rows": [row("sample", [1.5, 1.25, 1.0, 1.75][:replicates])]}
+    (folder / "table.json").write_text(json.dumps(table))
+    (folder / "summary.txt").write_text("log Z  1.5000 +- 0.1250\n", encoding="utf-8")
+    return folder
 
 
 def write(
@@ -70,15 +158,17 @@ def write(
     overrides = {"num_particles": 200} if overrides is None else overrides
     values = {"num_particles": 200, "resample_threshold": 0.3, "step_sizes": [0.5, 0.2]}
     content = {
+        "command": "run",
         "name": name,
         "method": method,
         "seed": seed,
         "overrides": overrides,
         "settings": values | overrides | (settings or {}),
-        "versions": {"annealax": "0.1.0", "jax": "0.10.2", "python": "3.11.7"},
-        "devices": ["cpu:0"],
     }
     (folder / "settings.json").write_text(json.dumps(content))
+    versions = {"annealax": "0.1.0", "jax": "0.10.2", "python": "3.11.7"}
+    facts = {"versions": versions, "devices": ["cpu:0"]}
+    (folder / "environment.json").write_text(json.dumps(facts))
     rows = [row("CRAFT", [1.5, 1.25, 0.75]), row("SMC", [2.0, 0.5, 1.0])] + (rows or [])
     table = {"log_normalizer_true": truth, "training_seconds": 2.5, "rows": rows}
     (folder / "table.json").write_text(json.dumps(table))

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import annealax as ax
 from annealax._work.budget import parse_budget
+from annealax.cli.folder import RunFolder
 from annealax.experiments import EXPERIMENTS
-from annealax.experiments._fields import fields_of, parse_overrides
-from annealax.experiments._folder import read_settings, read_status
+from annealax.experiments.jobs import JOBS, load_job
+from annealax.experiments.settings import parse_assignments
 from annealax.targets._csv import read_csv
 from annealax.targets._points import bin_points, read_points
 
@@ -25,7 +26,7 @@ FUZZ = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-NAMES = sorted({name for cls in EXPERIMENTS.values() for name in fields_of(cls)})
+NAMES = sorted({name for cls in EXPERIMENTS.values() for name in cls.model_fields})
 NUMBERS = st.one_of(
     st.integers().map(str),
     st.floats().map(repr),
@@ -62,15 +63,14 @@ def outcome(call, *words):
 @example("bimodal", "step_sizes", "1,,2")
 def test_overrides_and_settings(experiment, name, text):
     cls = EXPERIMENTS[experiment]
-    values = outcome(lambda: parse_overrides(cls, [f"{name}={text}"]), name)
-    if values is not None:
-        outcome(lambda: cls(**values), name)
+    outcome(lambda: cls(**parse_assignments([f"{name}={text}"])), name)
 
 
 @FUZZ
 @given(st.lists(st.text(max_size=30), max_size=3))
 def test_any_assignment(texts):
-    outcome(lambda: parse_overrides(EXPERIMENTS["bimodal"], texts), "setting")
+    cls = EXPERIMENTS["bimodal"]
+    outcome(lambda: cls(**parse_assignments(texts)), "setting")
 
 
 ANYTHING = st.one_of(
@@ -83,7 +83,7 @@ ANYTHING = st.one_of(
 @given(st.sampled_from(sorted(EXPERIMENTS)), st.sampled_from(NAMES), ANYTHING)
 def test_values_of_any_type(experiment, name, value):
     cls = EXPERIMENTS[experiment]
-    if name in fields_of(cls):
+    if name in cls.model_fields:
         outcome(lambda: cls(**{name: value}), name)
 
 
@@ -201,16 +201,65 @@ def test_damaged_files(saved, data):
     ),
     max_leaves=8,
 ))  # fmt: skip
-@example(header={"format": "annealax", "version": 2, "arrays": {"x": 3}})
-@example(header={"format": "annealax", "version": "2", "arrays": {}})
-@example(header={"format": "annealax", "version": 2, "arrays": {}, "checksum": 1})
-@example(header={"format": "annealax", "version": 1, "arrays": [], "meta": 7})
+@example(header={"format": "annealax", "version": 3, "arrays": {"x": 3}})
+@example(header={"format": "annealax", "version": "3", "arrays": {}})
+@example(header={"format": "annealax", "version": 3, "arrays": {}, "checksum": 1})
+@example(header={"format": "annealax", "version": 3, "arrays": [], "meta": 7})
 def test_files_with_any_header(saved, header):
     path, _ = saved
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     with path.open("wb") as stream:
         np.savez(stream, header=text)
     assert outcome(lambda: ax.load(path, LIKE), path) is None
+    assert outcome(lambda: ax.load(path), path) is None
+
+
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+    | st.lists(st.floats(width=32, allow_nan=False)).map(np.float32),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.lists(inner, max_size=3).map(tuple)
+    | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    | st.builds(ax.Edge, inner, inner),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@FUZZ
+@given(tree=TREES)
+def test_any_tree_comes_back(saved, tree):
+    path, _ = saved
+    ax.save(path, tree)
+    loaded = ax.load(path)
+    assert repr(loaded) == repr(tree)  # types, and the last digit of every number
+
+
+@FUZZ
+@given(structure=st.recursive(
+    st.none() | st.integers() | st.text(max_size=3)
+    | st.sampled_from(["annealax:Edge", "jax.nn:relu", "os:system", "jax", "key x"]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text(max_size=2), inner, max_size=2)
+    | st.fixed_dictionaries(
+        {"is": st.sampled_from(
+            ["array", "list", "tuple", "dict", "object", "name", "partial", "dtype",
+             "opaque", "complex"])},
+        optional={name: inner for name in
+                  ("of", "number", "as", "name", "class", "fields", "what")},
+    ),
+    max_leaves=8,
+))  # fmt: skip
+def test_files_with_any_structure(saved, structure):
+    path, content = saved
+    path.write_bytes(content)
+    with np.load(path) as file:
+        arrays = dict(file)
+    header = json.loads(bytes(arrays["header"]).decode())
+    header["structure"] = structure
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    with path.open("wb") as stream:
+        np.savez(stream, **arrays)
+    outcome(lambda: ax.load(path), path)
 
 
 @FUZZ
@@ -239,9 +288,9 @@ JSON = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["name", "method", "seed", "settings", "num_particles", "run"]
+                ["command", "name", "method", "seed", "settings", "shape", "budget"]
             ),
-            inner | st.sampled_from(["bimodal", "craft", 0]),
+            inner | st.sampled_from(["bimodal", "craft", 0, *JOBS]),
             max_size=5,
         )
     ),
@@ -251,17 +300,15 @@ JSON = st.recursive(
 
 @FUZZ
 @given(content=JSON)
-@example(content={"name": "bimodal", "method": "craft", "seed": 0, "settings": {}})
-@example(content={"name": "x" * 9000, "method": "craft", "seed": 0, "settings": {}})
+@example(content={"command": "run", "name": "bimodal", "method": "craft"})
+@example(content={"command": "run", "name": "x" * 9000, "method": "craft"})
+@example(content={"command": "sample", "name": "a:b", "shape": [1e400]})
 def test_settings_files(tmp_path_factory, content):
     folder: Path = tmp_path_factory.getbasetemp() / "settings"
     folder.mkdir(exist_ok=True)
     for name in ("settings.json", "status.json"):
         (folder / name).write_text(json.dumps(content))
-    outcome(
-        lambda: read_settings(folder),
-        folder,
-        "unknown",
-        *fields_of(EXPERIMENTS["bimodal"]),
-    )
-    outcome(lambda: read_status(folder), folder)
+    job = outcome(lambda: load_job(folder), folder)
+    if isinstance(job, JOBS["run"]):
+        outcome(lambda: job.experiment, "unknown", *EXPERIMENTS["bimodal"].model_fields)
+    outcome(RunFolder(folder, existing=True).status, folder)

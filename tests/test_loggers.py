@@ -3,12 +3,12 @@
 import csv
 import json
 import struct
+import sys
 
 import numpy as np
 import pytest
 
 import annealax as ax
-from annealax.loggers import _tensorboard
 
 
 def snapshot(step, values):
@@ -77,28 +77,39 @@ def test_a_full_disk_does_not_end_the_work(tmp_path):
     log(snapshot(2, [1]))  # told once
 
 
-def test_checksum_of_the_standard():
-    """CRC-32C of 32 zero bytes (RFC 3720, B.4)."""
-    crc = 0x8A9136AA
-    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-    assert _tensorboard._masked_checksum(bytes(32)) == struct.pack("<I", masked)
+def events(folder):
+    from tensorboardX.proto.event_pb2 import Event
 
-
-def records(path):
+    (path,) = folder.iterdir()
     content = path.read_bytes()
     while content:
         (length,) = struct.unpack("<Q", content[:8])
-        data, content = content[12 : 12 + length], content[16 + length :]
-        yield data
+        yield Event.FromString(content[12 : 12 + length])
+        content = content[16 + length :]
 
 
 def test_tensorboard(tmp_path):
-    log = ax.loggers.TensorBoard(tmp_path, prefix="chain/")
-    log(snapshot(300, [0.25, 0.5]))
-    (path,) = tmp_path.iterdir()
-    version, first, second = records(path)
-    assert b"brain.Event:2" in version
-    for data, step, value in ((first, 299, 0.25), (second, 300, 0.5)):
-        assert data[9:12] == b"\x10" + bytes([step & 127 | 128, step >> 7])
-        tag = b"\x0a\x14chain/log_normalizer\x15" + struct.pack("<f", value)
-        assert tag in data
+    log = ax.loggers.TensorBoard(tmp_path / "deep", prefix="chain/")
+    log(snapshot(299, [0.25]))
+    log(snapshot(300, [0.5]))
+    version, first, second = events(tmp_path / "deep")
+    assert version.file_version == "brain.Event:2"
+    for event, step, number in ((first, 299, 0.25), (second, 300, 0.5)):
+        assert event.step == step
+        assert {value.tag: value.simple_value for value in event.summary.value} == {
+            "chain/log_normalizer": number,
+            "chain/m": 2 * number,
+        }
+
+
+def test_tensorboard_on_a_disk_that_is_gone(tmp_path):
+    (tmp_path / "file").write_text("")
+    log = ax.loggers.TensorBoard(tmp_path / "file" / "logs")
+    with pytest.warns(ax.CheckpointWarning, match="some steps are lost"):
+        log(snapshot(1, [1]))
+
+
+def test_tensorboard_without_its_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(ax.MissingExtraError, match=r"annealax\[tensorboard\]"):
+        ax.loggers.TensorBoard(tmp_path)

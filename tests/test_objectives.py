@@ -10,8 +10,8 @@ import pytest
 from tests_problems import gaussian_transport, perturb
 
 import annealax as ax
-from annealax import _flows
 from annealax._objectives import evidence_lower_bound
+from annealax.flows.base import partition, replicate
 
 BETA = 0.4
 SHIFTS, LOG_SCALES = np.array([0.3, -0.2]), np.array([-0.2, 0.15])
@@ -80,8 +80,8 @@ def test_proposition_2(resample):
     path = ax.GeometricPath((1,), lambda x: log_target(x[0], jnp.exp), [0.0, BETA, 1.0])
     resampler = ax.ESSResampling(1.0, "multinomial") if resample else ax.NoResampling()
     craft = ax.CRAFT(ax.Sampler(path, None, resampler, num_particles=2), optax.sgd(1.0))
-    flow = _flows.replicate(ax.flows.diagonal_affine(None, 1), 2)
-    params, rest = _flows.partition(flow)
+    flow = replicate(ax.flows.diagonal_affine(None, 1), 2)
+    params, rest = partition(flow)
     leaves = [
         jnp.asarray(SHIFTS, jnp.float32)[:, None],
         jnp.asarray(LOG_SCALES, jnp.float32)[:, None],
@@ -92,7 +92,7 @@ def test_proposition_2(resample):
     )
 
     def gradient(key):
-        after, _ = _flows.partition(craft.step(key, state)[0].flows)
+        after, _ = partition(craft.step(key, state)[0].flows)
         change = [a - b for a, b in zip(leaves, jax.tree.leaves(after), strict=True)]
         return jnp.concatenate([each[1] for each in change])
 

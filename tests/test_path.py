@@ -96,7 +96,7 @@ def test_bad_targets(target, message, untyped):
 
 @pytest.mark.parametrize(
     ("initial", "message"),
-    [(None, "shape"), ((0,), "positive"), ("normal", "sample")],
+    [(None, "shape"), ((0,), "whole numbers of at least 1"), ("normal", "sample")],
 )
 def test_bad_initial_distributions(initial, message, untyped):
     with pytest.raises(ax.InvalidInputError, match=message):

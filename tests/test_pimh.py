@@ -53,6 +53,10 @@ def test_the_chain_corrects_the_proposals(chain):
     expected = np.array([SIGMA, 1 + SIGMA**2])
     assert np.all(np.abs(chain.mean["powers"] - expected) < 4 * chain.stderr["powers"])
     assert chain.stderr["z"] < 0.03
+    for name in ("mean", "stderr", "autocorrelation_time"):
+        attribute = getattr(chain, name)
+        assert attribute() is attribute  # chain.mean() reads like result.mean()
+        assert set(attribute) == {"z", "powers"}
     assert np.var(chain.proposed_log_normalizer) == pytest.approx(SIGMA**2, rel=0.05)
 
 

@@ -170,7 +170,7 @@ def test_training_goes_on_when_the_disk_is_full(tmp_path, craft, monkeypatch):
         file.write(b"half of it")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_serialise.np, "savez", full)
+    monkeypatch.setattr("annealax._work.serialise.np.savez", full)
     with pytest.warns(ax.CheckpointWarning, match="No space left"):
         resumed = ax.fit(
             jr.key(3), craft, FLOW, num_steps=4, steps_per_call=1, checkpoint=store

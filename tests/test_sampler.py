@@ -232,7 +232,9 @@ def test_nan_and_zero_regions_are_counted_and_do_not_bias():
     assert abs(error) < 4 * float(result.log_normalizer_stderr)
     assert float(result.log_normalizer_stderr) < 0.02
     assert np.all(np.isfinite(result.mean()))
-    assert any("NaN" in message for message in result.warnings())
+    found = {doubt.code: doubt for doubt in result.warnings()}
+    assert "NaN" in found["nan-density"]
+    assert "zero" in found["zero-density"]
 
 
 def test_infinite_density_is_an_error():

@@ -3,7 +3,8 @@
 SMC samplers whose annealing steps are helped by normalising flows (CRAFT), on JAX.
 """
 
-# ruff: noqa: E402 (the compiler comes first)
+# ruff: noqa: E402 (the compiler and signals come first)
+from annealax import _command_start as _command_start
 from annealax import _compiler
 
 _compiler.avoid_faults()
@@ -12,10 +13,10 @@ from annealax import flows as flows
 from annealax import kernels as kernels
 from annealax import loggers as loggers
 from annealax import targets as targets
-from annealax._arviz import MissingExtraError as MissingExtraError
-from annealax._chain import Chain as Chain
+from annealax._doubts import Doubt as Doubt
 from annealax._errors import AnnealaxError as AnnealaxError
 from annealax._errors import InvalidInputError as InvalidInputError
+from annealax._errors import MissingExtraError as MissingExtraError
 from annealax._errors import SamplingError as SamplingError
 from annealax._mcmc import MarkovChains as MarkovChains
 from annealax._mcmc import mcmc as mcmc
@@ -23,6 +24,8 @@ from annealax._particles import Particles as Particles
 from annealax._path import AbstractPath as AbstractPath
 from annealax._path import Edge as Edge
 from annealax._path import GeometricPath as GeometricPath
+from annealax._pimh import Chain as Chain
+from annealax._pimh import ChainSnapshot as ChainSnapshot
 from annealax._pimh import pimh as pimh
 from annealax._resampling import AbstractResampler as AbstractResampler
 from annealax._resampling import ESSResampling as ESSResampling
@@ -38,11 +41,11 @@ from annealax._work.serialise import FileError as FileError
 from annealax._work.serialise import load as load
 from annealax._work.serialise import save as save
 from annealax._work.signals import Interrupted as Interrupted
-from annealax._work.snapshots import ChainSnapshot as ChainSnapshot
-from annealax._work.snapshots import Snapshot as Snapshot
 from annealax.auto import ReplicateSnapshot as ReplicateSnapshot
 from annealax.auto import Sample as Sample
 from annealax.auto import sample as sample
+from annealax.experiments.runs import Run as Run
+from annealax.experiments.runs import load_run as load_run
 from annealax.trainers import AFT as AFT
 from annealax.trainers import CRAFT as CRAFT
 from annealax.trainers import SNF as SNF
@@ -51,6 +54,7 @@ from annealax.trainers import AbstractTrainer as AbstractTrainer
 from annealax.trainers import TrainInfo as TrainInfo
 from annealax.trainers import TrainState as TrainState
 from annealax.trainers.fit import Fit as Fit
+from annealax.trainers.fit import Snapshot as Snapshot
 from annealax.trainers.fit import fit as fit
 from annealax.trainers.learn import Learnt as Learnt
 from annealax.trainers.learn import learn as learn

@@ -1,6 +1,6 @@
 """`python -m annealax` is the command `annealax`."""
 
-from annealax.experiments.cli import main
+from annealax.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -1,10 +1,12 @@
-r"""Weighted draws as an ArviZ `InferenceData`, and as a netCDF file.
+r"""Weighted draws for ArviZ, and as a netCDF file.
+
+ArviZ 1 has them in an `xarray.DataTree`, ArviZ 0 in an `arviz.InferenceData`.
 
 ArviZ knows draws without weights, so the weighted particles are resampled. What must
 not get lost on the way is how little a few heavy particles say:
 
-- by default there are as many draws as the particles are worth (`effective_draws`), and
-  not as many as there were particles. That is at most the effective sample size of the
+- by default there are as many draws as the particles are worth, and not as many as
+  there were particles. That is at most the effective sample size of the
   weights, where copies of one point count as one point with the sum of their weights;
 - resampling within a run makes weights equal, but not the particles independent. Where
   the *roots* are known, the ancestors among the initial draws, the number of draws is
@@ -36,12 +38,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import ArrayLike
 
-from annealax._errors import AnnealaxError, InvalidInputError
-from annealax._weighted_draws import distinct_points, effective_draws, resample
+from annealax._errors import InvalidInputError, MissingExtraError
 
-
-class MissingExtraError(AnnealaxError, ImportError):
-    """Something needs a package that is an optional extra."""
+_OVERHEAD = 100_000
+"""Bytes of a netCDF file beside its numbers, and some more."""
 
 
 def to_arviz(
@@ -72,24 +72,25 @@ def to_arviz(
         attributes: More attributes for `posterior`: text or numbers.
 
     Returns:
-        An `arviz.InferenceData`.
+        An `xarray.DataTree`, or an `arviz.InferenceData` before ArviZ 1. A slash in
+        the name of a variable, which would mean a group, becomes a dot.
 
     Raises:
         MissingExtraError: If ArviZ is not installed.
         InvalidInputError: If shapes do not fit together, or no weight is positive.
     """
-    arviz = import_arviz()
+    import_arviz()
     variables = _named(values, names)
     weights = _normalised(np.asarray(log_weights, np.float64))
     _check_lengths(variables, len(weights))
-    points = distinct_points(variables)
+    points = _distinct_points(variables)
     ess = float(1 / np.sum(np.bincount(points, weights) ** 2))
     worth = ess
     if roots is not None:
         _check_lengths({"roots": np.asarray(roots)}, len(weights))
-        worth = min(ess, effective_draws(variables, weights, np.asarray(roots)))
+        worth = min(ess, _effective_draws(variables, weights, np.asarray(roots)))
     num_draws = _num_draws(num_draws, worth)
-    chosen = resample(points, weights, num_draws, np.random.default_rng(seed))
+    chosen = _resample(points, weights, num_draws, np.random.default_rng(seed))
     scalars = {
         "log_normalizer": float(np.asarray(log_normalizer)),
         "log_normalizer_stderr": float(np.asarray(log_normalizer_stderr)),
@@ -97,61 +98,72 @@ def to_arviz(
         "effective_draws": worth,
     }
     found = {**scalars, "num_particles": len(weights), **(attributes or {})}
-    return _inference_data(arviz, variables, weights, chosen, scalars, found)
+    with np.errstate(divide="ignore"):
+        logs = np.log(weights)
+    resampled = {name: array[None, chosen] for name, array in variables.items()}
+    groups = {
+        "posterior": _per_draw(resampled, found),
+        "weighted_posterior": _dataset(["particle"], variables),
+        "importance_sampling": _dataset(
+            ["particle"], {"weight": weights, "log_weight": logs}
+        ).assign(scalars),
+    }
+    return _gathered(groups, None)
 
 
 def chains_to_arviz(
-    configurations: ArrayLike | None,
+    configurations: ArrayLike | Mapping[str, ArrayLike] | None,
     statistics: Mapping[str, ArrayLike],
     attributes: Mapping[str, Any] | None = None,
 ) -> Any:
     """Chains of particle MCMC for ArviZ.
 
     Args:
-        configurations: Draws, (chains, iterations, ...); they become the posterior, as
-            the variable `x`. None leaves that group out.
+        configurations: Draws, (chains, iterations, ...), by name or one array for the
+            variable `x`: they become the posterior. None leaves that group out.
         statistics: What else is known of every iteration: the group `sample_stats`.
         attributes: More facts, kept as attributes.
 
     Returns:
-        An `arviz.InferenceData`.
+        An `xarray.DataTree`, or an `arviz.InferenceData` before ArviZ 1. A slash in
+        the name of a variable, which would mean a group, becomes a dot.
 
     Raises:
         MissingExtraError: If ArviZ is not installed.
     """
-    arviz = import_arviz()
-    posterior = None if configurations is None else {"x": np.asarray(configurations)}
-    with _without_announcements():
-        return arviz.from_dict(
-            posterior=posterior,
-            sample_stats={name: np.asarray(each) for name, each in statistics.items()},
-            attrs=dict(attributes or {}),
-        )
+    groups = {"sample_stats": _per_draw(statistics)}
+    if configurations is not None:
+        named = isinstance(configurations, Mapping)
+        draws: Any = configurations if named else {"x": configurations}
+        groups = {"posterior": _per_draw(draws), **groups}
+    return _gathered(groups, attributes)
 
 
 def to_netcdf(path: str | os.PathLike, data: Any) -> None:
-    """Write an `InferenceData` to a netCDF file, whole or not at all.
-
-    A slash in the name of a variable, which netCDF takes for a group, becomes a dot.
+    """Write what `to_arviz` gave to a netCDF file, whole or not at all.
 
     Args:
         path: Where to write; an existing file is replaced.
         data: What `to_arviz` gave.
     """
     target = Path(path)
-    renamed = data.map(
-        lambda group: group.rename(
-            {str(name): str(name).replace("/", ".") for name in group.variables}
-        )
-    )
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        renamed.to_netcdf(str(part), engine="h5netcdf")
+        # HDF5 ends the whole process where the disk is full, so find out before it.
+        part.write_bytes(bytes(_num_bytes(data) + _OVERHEAD))
+        data.to_netcdf(str(part), engine="h5netcdf")
         with part.open("rb") as file:
             os.fsync(file.fileno())
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _num_bytes(data: Any) -> int:
+    """Of all numbers; ArviZ 1 has trees of datasets, ArviZ 0 groups of them."""
+    if hasattr(data, "nbytes"):
+        return int(data.nbytes)
+    return sum(data[group].nbytes for group in data.groups())
 
 
 def import_arviz() -> ModuleType:
@@ -164,11 +176,6 @@ def import_arviz() -> ModuleType:
                 f"exporting to ArviZ needs arviz, which cannot be imported ({error}): "
                 "pip install 'annealax[arviz]'"
             ) from error
-    if not hasattr(arviz, "InferenceData"):
-        raise MissingExtraError(
-            f"exporting to ArviZ needs arviz before 1.0, this is {arviz.__version__}: "
-            "pip install 'annealax[arviz]'"
-        )
     return arviz
 
 
@@ -249,38 +256,106 @@ def _check_lengths(variables: Mapping[str, np.ndarray], count: int) -> None:
             )
 
 
-def _inference_data(
-    arviz: ModuleType,
-    variables: Mapping[str, np.ndarray],
-    weights: np.ndarray,
-    chosen: np.ndarray,
-    scalars: Mapping[str, float],
-    attributes: Mapping[str, Any],
+def _per_draw(
+    variables: Mapping[str, ArrayLike], attributes: Mapping[str, Any] | None = None
 ) -> Any:
+    """A data set of arrays over chains and draws."""
+    return _dataset(["chain", "draw"], variables, attributes)
+
+
+def _dataset(
+    axes: list[str],
+    variables: Mapping[str, ArrayLike],
+    attributes: Mapping[str, Any] | None = None,
+) -> Any:
+    """A data set of arrays whose first axes have these names."""
     import xarray  # noqa: PLC0415 (it comes with arviz)
 
-    def trailing(name: str, array: np.ndarray) -> list[str]:
-        return [f"{name}_dim_{axis}" for axis in range(array.ndim - 1)]
+    content: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
+    for name, value in variables.items():
+        array, plain = np.asarray(value), name.replace("/", ".")
+        if plain in content:
+            raise InvalidInputError(
+                f"{name!r} and another variable would both be called {plain!r}, for a "
+                "slash becomes a dot; choose other names"
+            )
+        trailing = [f"{plain}_dim_{axis}" for axis in range(array.ndim - len(axes))]
+        content[plain] = ([*axes, *trailing], array)
+        sizes.update(zip(axes, array.shape, strict=False))
+    coords = {axis: np.arange(size) for axis, size in sizes.items()}
+    return xarray.Dataset(content, coords, dict(attributes or {}))
 
-    posterior = {
-        name: (["chain", "draw", *trailing(name, array)], array[None, chosen])
-        for name, array in variables.items()
-    }
-    particles = {
-        name: (["particle", *trailing(name, array)], array)
-        for name, array in variables.items()
-    }
-    with np.errstate(divide="ignore"):
-        logs = np.log(weights)
-    weighted = {
-        "weight": (["particle"], weights),
-        "log_weight": (["particle"], logs),
-        **scalars,
-    }
-    coords = {"chain": [0], "draw": np.arange(len(chosen))}
+
+def _gathered(groups: Mapping[str, Any], attributes: Mapping[str, Any] | None) -> Any:
+    """Groups of variables as the ArviZ that is installed has them."""
+    import xarray  # noqa: PLC0415
+
+    arviz = import_arviz()
+    if int(arviz.__version__.split(".")[0]) >= 1:
+        root = xarray.Dataset(attrs=dict(attributes or {}))
+        return xarray.DataTree.from_dict({"/": root, **groups})
     return arviz.InferenceData(
-        posterior=xarray.Dataset(posterior, coords, dict(attributes)),
-        weighted_posterior=xarray.Dataset(particles),
-        importance_sampling=xarray.Dataset(weighted),
-        warn_on_custom_groups=False,
+        **groups, attrs=dict(attributes or {}), warn_on_custom_groups=False
     )
+
+
+def _distinct_points(variables: Mapping[str, np.ndarray]) -> np.ndarray:
+    """A number for every particle, the same for copies of one point."""
+    labels = []
+    for array in variables.values():
+        rows = np.ascontiguousarray(array).reshape(len(array), -1)
+        if rows.shape[1]:
+            row = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))
+            labels.append(np.unique(row.ravel(), return_inverse=True)[1])
+    if not labels:
+        return np.arange(len(next(iter(variables.values()))))
+    return np.unique(np.stack(labels, axis=1), axis=0, return_inverse=True)[1].ravel()
+
+
+def _effective_draws(
+    variables: Mapping[str, np.ndarray], weights: np.ndarray, roots: np.ndarray
+) -> float:
+    """How many independent draws give means as precise as these particles do.
+
+    The ratio of variance to squared standard error, the latter by ancestry, pooled over
+    all coordinates. Centring on the mean itself takes a share of the noise away, all of
+    it if there is one root; that is put right.
+    """
+    _, families = np.unique(roots, return_inverse=True)
+    left = 1 - float(np.sum(np.bincount(families, weights) ** 2))
+    alive = weights > 0
+    weights, families = weights[alive], families[alive]
+    ratios = []
+    for array in variables.values():
+        for column in array.reshape(len(array), -1)[alive].T.astype(np.float64):
+            centred = column - weights @ column
+            variance = float(weights @ centred**2)
+            error = float(np.sum(np.bincount(families, weights * centred) ** 2))
+            if variance > 0 and np.isfinite(variance):
+                ratios.append(error / variance)
+    if not ratios or left <= 1e-6:
+        return 1.0
+    return max(1.0, left / max(float(np.mean(ratios)), 1e-12))
+
+
+def _resample(
+    points: np.ndarray, weights: np.ndarray, num_draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Indices of particles, drawn systematically; copies of a point stand together.
+
+    Args:
+        points: Which point each particle is at (`_distinct_points`).
+        weights: Normalised weights.
+        num_draws: Number of draws.
+        rng: Where randomness comes from.
+    """
+    # In random order: that of the particles follows their genealogy.
+    order = np.argsort(rng.permutation(points.max() + 1)[points], kind="stable")
+    cumulative = np.cumsum(weights[order])
+    positions = (np.arange(num_draws) + rng.uniform()) / num_draws * cumulative[-1]
+    # side="right" never selects a particle of weight zero, but rounding may end past
+    # the last of positive weight.
+    last = np.flatnonzero(weights[order])[-1]
+    index = np.minimum(np.searchsorted(cumulative, positions, side="right"), last)
+    return order[index]

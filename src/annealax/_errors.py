@@ -11,3 +11,7 @@ class InvalidInputError(AnnealaxError, ValueError):
 
 class SamplingError(AnnealaxError, RuntimeError):
     """A run went wrong in a way that makes its numbers meaningless."""
+
+
+class MissingExtraError(AnnealaxError, ImportError):
+    """Something needs a package that is an optional extra."""

@@ -15,14 +15,14 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from blackjax.diagnostics import ess_bulk, rhat
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from annealax._diagnostics import bulk_effective_sample_size, split_rhat
+from annealax._checks import unknown_name, whole_number
 from annealax._errors import InvalidInputError
 from annealax._estimates import integrated_autocorrelation_time
 from annealax._path import AbstractPath, GeometricPath
-from annealax._work.memory import peak_memory
-from annealax.kernels.base import check_count
+from annealax._work.program import compile_ahead
 
 Method = Literal["hmc", "nuts"]
 _ALGORITHMS = {"hmc": blackjax.hmc, "nuts": blackjax.nuts}
@@ -107,16 +107,11 @@ def mcmc(
         keep_draws: Return the draws too.
     """
     if method not in get_args(Method):
-        raise InvalidInputError(
-            f"unknown method {method!r}; choose from {list(get_args(Method))}"
-        )
-    num_chains = check_count("num_chains", num_chains)
-    num_warmup = check_count("num_warmup", num_warmup)
-    num_samples = check_count("num_samples", num_samples)
-    if num_samples < 4:
-        raise InvalidInputError(
-            f"num_samples must be at least 4 to judge convergence, got {num_samples}"
-        )
+        raise unknown_name("method", method, get_args(Method))
+    num_chains = whole_number("num_chains", num_chains)
+    num_warmup = whole_number("num_warmup", num_warmup)
+    # Fewer cannot be split into halves to judge convergence.
+    num_samples = whole_number("num_samples", num_samples, at_least=4)
     key_init, key_run = jr.split(key)
     path = _as_path(target, initial)
     if initial is None:
@@ -127,7 +122,7 @@ def mcmc(
             f"per chain, got {initial.shape}"
         )
     options = (
-        {"num_integration_steps": check_count("num_leapfrog", num_leapfrog)}
+        {"num_integration_steps": whole_number("num_leapfrog", num_leapfrog)}
         if method == "hmc"
         else {}
     )
@@ -141,12 +136,11 @@ def mcmc(
         keep_draws,
     )
     keys = jr.split(key_run, num_chains)
+    program = compile_ahead(_run, chain, path, keys, initial)
     began = time.perf_counter()
-    run = _run.lower(chain, path, keys, initial).compile()  # type: ignore[attr-defined]
-    compiled = time.perf_counter()
-    trace = jax.block_until_ready(run(chain, path, keys, initial))
-    done = time.perf_counter()
-    return _summarise(trace, done - compiled, compiled - began, peak_memory(run))
+    trace = jax.block_until_ready(program.run(chain, path, keys, initial))
+    seconds = time.perf_counter() - began
+    return _summarise(trace, seconds, program.compile_seconds, program.memory)
 
 
 class _Chain(NamedTuple):
@@ -242,8 +236,8 @@ def _summarise(
             for name, v in observables.items()
         },
         stderr=errors,
-        rhat={name: split_rhat(v) for name, v in observables.items()},
-        ess={name: bulk_effective_sample_size(v) for name, v in observables.items()},
+        rhat={name: np.asarray(rhat(v)) for name, v in observables.items()},
+        ess={name: np.asarray(ess_bulk(v)) for name, v in observables.items()},
         draws=trace.draws,
         acceptance_rate=float(np.mean(trace.acceptance_rate)),
         num_divergent=int(np.sum(trace.is_divergent)),

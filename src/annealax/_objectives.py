@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float
 
-from annealax._errors import InvalidInputError
+from annealax._checks import unknown_name
 from annealax._particles import Particles
 from annealax._path import Edge
 from annealax._sampler import Moved, Sampler
@@ -38,10 +38,7 @@ Estimator = Literal["plain", "path"]
 def check_estimator(estimator: str) -> None:
     """Raise an error that names the estimators unless it is one of them."""
     if estimator not in get_args(Estimator):
-        raise InvalidInputError(
-            f"unknown gradient estimator {estimator!r}; choose from "
-            f"{list(get_args(Estimator))}"
-        )
+        raise unknown_name("gradient estimator", estimator, get_args(Estimator))
 
 
 def free_energy(

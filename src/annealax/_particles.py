@@ -15,6 +15,7 @@ Whiteley's estimator; other schemes make less noise (`annealax._resampling`).
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -81,9 +82,10 @@ class Particles(eqx.Module):
         total = jnp.sum(by_root * by_root)
         return jnp.maximum(total - jnp.expm1(log_a) * (1 - total), 0)
 
-    def expectation(self, function: Callable[[Array], Array]) -> Array:
+    def expectation(self, function: Callable[[Array], Any]) -> Any:
         """Weighted average of a function of one configuration."""
-        return weighted_mean(self.weights, jax.vmap(function)(self.x))
+        values = jax.vmap(function)(self.x)
+        return jax.tree.map(lambda leaf: weighted_mean(self.weights, leaf), values)
 
     def expectation_stderr(self, function: Callable[[Array], Array]) -> Array:
         """Standard error of `expectation` from this one run."""

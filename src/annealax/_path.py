@@ -18,6 +18,7 @@ import numpy as np
 from flowjax.distributions import StandardNormal
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from annealax._checks import whole_numbers
 from annealax._errors import InvalidInputError
 
 
@@ -167,11 +168,8 @@ def _initial_distribution(initial, target) -> InitialDistribution:
             )
         initial = shape
     if isinstance(initial, tuple | list):
-        if not all(isinstance(size, int) and size > 0 for size in initial):
-            raise InvalidInputError(
-                f"the shape of a configuration must be positive integers, got {initial}"
-            )
-        return StandardNormal(tuple(initial))  # type: ignore[call-arg]
+        sizes = whole_numbers("the shape of a configuration", initial)
+        return StandardNormal(sizes)  # type: ignore[call-arg]
     if not isinstance(initial, InitialDistribution):
         raise InvalidInputError(
             f"initial must have shape, sample and log_prob, as flowjax distributions "

@@ -11,7 +11,7 @@ device, keeping of each only log Z and the weighted expectations of the observab
 accepting and rejecting is a pass over those few numbers afterwards.
 """
 
-import contextlib
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -24,14 +24,20 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
-from annealax._chain import Chain
-from annealax._errors import InvalidInputError, SamplingError
+from annealax._arviz import chains_to_arviz
+from annealax._checks import whole_number
+from annealax._errors import SamplingError
+from annealax._estimates import integrated_autocorrelation_time
 from annealax._work.checkpoint import Checkpoint, as_checkpoint
+from annealax._work.drive import (
+    Callback,
+    Work,
+    as_callbacks,
+    drive,
+    joined,
+    size_of_next_call,
+)
 from annealax._work.fingerprint import fingerprint
-from annealax._work.progress import Lines
-from annealax._work.serialise import Saved
-from annealax._work.signals import Signals, deferred_signals
-from annealax._work.snapshots import Callback, ChainSnapshot, as_callbacks, call_all
 
 _SECONDS_PER_CALL = 2.0
 _MAX_PER_CALL = 256
@@ -52,6 +58,182 @@ class Proposal(Protocol):
     def draws(self, key: PRNGKeyArray, num_draws: int) -> Array:
         """Unweighted draws."""
         ...
+
+
+class ByName(dict[str, np.ndarray]):
+    """Arrays by the name of an observable.
+
+    It can be called, and gives itself: `chain.mean["x"]` and `chain.mean()["x"]` are
+    the same, so that a chain reads like a `Result`, whose `mean()` is a method.
+    """
+
+    def __call__(self) -> "ByName":
+        """Itself."""
+        return self
+
+
+class Chain(NamedTuple):
+    """Chains of particle independent Metropolis-Hastings.
+
+    Attributes:
+        observables: Weighted expectation of each observable in the current
+            population: arrays over (chains, iterations, ...).
+        log_normalizer: log Z of the current population.
+        accepted: Whether the iteration's proposal was accepted.
+        proposed_log_normalizer: log Z of every proposal, accepted or not.
+        configurations: One unweighted configuration per iteration, or None; by name
+            where the parts of a configuration have names.
+        seconds: Time to make the proposals, compilation apart.
+    """
+
+    observables: dict[str, np.ndarray]
+    log_normalizer: np.ndarray
+    accepted: np.ndarray
+    proposed_log_normalizer: np.ndarray
+    configurations: Any
+    seconds: float
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Fraction of proposals accepted, the first of each chain left out."""
+        return float(self.accepted[:, 1:].mean()) if self.accepted.shape[1] > 1 else 1.0
+
+    def to_arviz(self, attributes: Mapping[str, Any] | None = None) -> Any:
+        """The chains for ArviZ; needs the extra `annealax[arviz]`.
+
+        Configurations, which are unweighted draws, are its posterior. Observables are
+        expectations in whole populations, which vary less than draws do: they are in
+        `sample_stats`, with log Z and acceptance.
+
+        Args:
+            attributes: Facts to keep with it, by name.
+        """
+        statistics = {
+            "accepted": self.accepted,
+            "log_normalizer": self.log_normalizer,
+            "proposed_log_normalizer": self.proposed_log_normalizer,
+            **self.observables,
+        }
+        return chains_to_arviz(self.configurations, statistics, attributes)
+
+    @property
+    def mean(self) -> "ByName":
+        """Estimate of each expectation: the average over iterations."""
+        return ByName(
+            {k: np.asarray(v.mean(axis=(0, 1))) for k, v in self.observables.items()}
+        )
+
+    @property
+    def autocorrelation_time(self) -> "ByName":
+        """Integrated autocorrelation time of each trace, in iterations; at least 1."""
+        return ByName(
+            {
+                name: integrated_autocorrelation_time(trace)
+                for name, trace in self.observables.items()
+            }
+        )
+
+    @property
+    def stderr(self) -> "ByName":
+        """Standard error of each mean, autocorrelation included."""
+        errors = ByName()
+        for name, time_ in self.autocorrelation_time.items():
+            trace = self.observables[name]
+            count = trace.shape[0] * trace.shape[1]
+            variance = trace.var(axis=(0, 1), ddof=1) if count > 1 else np.inf
+            errors[name] = np.asarray(np.sqrt(variance * time_ / count))
+        return errors
+
+    def derived(
+        self, function: Callable[[dict[str, np.ndarray]], Any], num_blocks: int = 50
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A function of the expectations, with its standard error (block jackknife).
+
+        Args:
+            function: From the dictionary of expectations to a number or an array, for
+                instance the Binder cumulant.
+            num_blocks: Blocks of consecutive iterations that are left out in turn.
+
+        Returns:
+            Its value and its standard error.
+        """
+        flat = {
+            k: v.reshape(-1, *v.shape[2:]).astype(np.float64)
+            for k, v in self.observables.items()
+        }
+        length = self.accepted.size
+        blocks = np.array_split(np.arange(length), min(num_blocks, length))
+        totals = {k: v.sum(axis=0) for k, v in flat.items()}
+        value = np.asarray(function({k: v / length for k, v in totals.items()}))
+        left_out = np.stack(
+            [
+                np.asarray(
+                    function(
+                        {
+                            k: (totals[k] - flat[k][block].sum(axis=0))
+                            / (length - len(block))
+                            for k in flat
+                        }
+                    )
+                )
+                for block in blocks
+                if len(block) < length
+            ]
+            or [np.full_like(value, np.nan)]
+        )
+        n = len(left_out)
+        spread = left_out - left_out.mean(axis=0)
+        return value, np.asarray(np.sqrt((n - 1) / n * np.sum(spread**2, axis=0)))
+
+    @property
+    def log_normalizer_variance(self) -> float:
+        """Variance of log Z over proposals; about 1 is the best use of a budget."""
+        finite = self.proposed_log_normalizer[np.isfinite(self.proposed_log_normalizer)]
+        return float(np.var(finite, ddof=1)) if finite.size > 1 else float("nan")
+
+    def advice(self, num_particles: int) -> str:
+        """What the variance of log Z says about the number of particles.
+
+        Pitt et al. (2012): a variance near 1 is the best use of a budget, and it falls
+        as one over the number of particles.
+        """
+        variance = self.log_normalizer_variance
+        best = max(1, round(num_particles * variance))
+        if not np.isfinite(variance):
+            return "too few proposals to say anything about the number of particles"
+        text = f"Var(log Z) is {variance:.2g} at {num_particles} particles"
+        if variance > 2:
+            return f"{text}: too noisy; use about {best} particles, or train longer"
+        if variance < 0.5:
+            return (
+                f"{text}: below 1, so {max(best, 1)} particles would mix about as well "
+                "per iteration at a fraction of the cost; keep more only if memory "
+                "and vectorisation make them cheap"
+            )
+        return f"{text}: near 1, the best use of a budget"
+
+
+class ChainSnapshot(NamedTuple):
+    """What a callback of `pimh` sees after each device call.
+
+    Attributes:
+        step: Proposals made so far, over all chains.
+        num_steps: Proposals asked for.
+        log_normalizer: log Z of the proposals of this call.
+        observables: Their weighted expectations, by name, stacked.
+        seconds: Time since the first proposal began, compilation apart.
+    """
+
+    step: int
+    num_steps: int
+    log_normalizer: np.ndarray
+    observables: dict[str, np.ndarray]
+    seconds: float
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Log Z of each proposal, and its observables that are single numbers."""
+        scalars = {k: v for k, v in self.observables.items() if v.ndim == 1}
+        return {"log_normalizer": self.log_normalizer, **scalars}
 
 
 class _Record(NamedTuple):
@@ -81,8 +263,8 @@ def pimh(
         propose: From a key to a `Result`: `lambda key: sampler.run(key, flows)`.
         num_steps: Iterations per chain, the first proposal included.
         num_chains: Independent chains, one after the other.
-        observables: Functions of one configuration, by name; the configuration itself
-            if left out.
+        observables: Functions of one configuration, by name; if left out, the
+            configuration itself, or each of its parts where these have names.
         configurations: Keep one unweighted configuration per iteration.
         callback: One or several functions of a `ChainSnapshot`, called after each
             device call.
@@ -96,19 +278,22 @@ def pimh(
         FileError: If no checkpoint can be read.
         Interrupted: A KeyboardInterrupt, after the proposals were saved.
     """
-    for name, value in (("num_steps", num_steps), ("num_chains", num_chains)):
-        if int(value) != value or value < 1:
-            raise InvalidInputError(
-                f"{name} must be a positive whole number, got {value}"
-            )
-    functions = dict(observables) if observables is not None else {"x": lambda x: x}
+    num_steps = whole_number("num_steps", num_steps)
+    num_chains = whole_number("num_chains", num_chains)
+    functions = None if observables is None else dict(observables)
     key_propose, key_accept = jr.split(key)
-    record = _recorder(propose, functions, configurations)
-    work = _Proposals(num_steps * num_chains)
-    store = as_checkpoint(checkpoint)
-    identity = {}
-    if store is not None:
-        identity = {
+    calls = _Calls(key_propose, _recorder(propose, functions, configurations))
+    work = drive(
+        calls.advance,
+        _Proposals(total=num_steps * num_chains),
+        label="proposals",
+        unit="proposals",
+        describe=lambda snapshot: f"log Z {snapshot.log_normalizer[-1]:.3f}",
+        callbacks=as_callbacks(callback),
+        may_stop=False,
+        progress=progress,
+        store=as_checkpoint(checkpoint),
+        identity=lambda: {
             "work": "pimh",
             "num_steps": num_steps,
             "num_chains": num_chains,
@@ -116,15 +301,9 @@ def pimh(
             "key": fingerprint(key),
             "propose": fingerprint(propose),
             "observables": fingerprint(functions),
-        }
-        if (saved := store.latest(identity)) is not None:
-            work.restore(saved, eqx.filter_eval_shape(record, key))
-    if work.done < work.total:
-        keeper = None if store is None else _Keeper(store, identity, work)
-        _propose_all(
-            key_propose, record, work, as_callbacks(callback), progress, keeper
-        )
-    records, seconds = work.records, work.seconds
+        },
+    )
+    (records,) = work.compact().chunks
     log_z = np.asarray(records.log_normalizer, np.float64)
     log_z = np.where(np.isnan(log_z), -np.inf, log_z).reshape(num_chains, num_steps)
     uniforms = np.asarray(jr.uniform(key_accept, log_z.shape), np.float64)
@@ -135,14 +314,15 @@ def pimh(
         return proposals[np.arange(num_chains)[:, None], state]
 
     return Chain(
-        observables={name: follow(records.observables[name]) for name in functions},
+        observables={
+            name: follow(records.observables[name])
+            for name in functions or records.observables
+        },
         log_normalizer=follow(log_z.reshape(-1)),
         accepted=accepted,
         proposed_log_normalizer=log_z,
-        configurations=(
-            None if records.configuration is None else follow(records.configuration)
-        ),
-        seconds=seconds,
+        configurations=jax.tree.map(follow, records.configuration),
+        seconds=work.seconds,
     )
 
 
@@ -174,97 +354,66 @@ def _recorder(propose, functions, configurations) -> Callable[[PRNGKeyArray], _R
     def record(key: PRNGKeyArray) -> _Record:
         key, key_draw = jr.split(key)
         result = propose(key)
-        return _Record(
-            result.log_normalizer,
-            {name: result.expectation(f) for name, f in functions.items()},
-            result.draws(key_draw, 1)[0] if configurations else None,
-        )
+        if functions is None:
+            mean = result.expectation(lambda x: x)
+            found = dict(mean) if isinstance(mean, Mapping) else {"x": mean}
+        else:
+            found = {name: result.expectation(f) for name, f in functions.items()}
+        draws = result.draws(key_draw, 1) if configurations else None
+        draw = jax.tree.map(lambda leaf: leaf[0], draws)
+        return _Record(result.log_normalizer, found, draw)
 
     return record
 
 
-class _Proposals:
-    """Proposals under way: all that a checkpoint holds."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Proposals(Work):
+    """Proposals under way."""
 
-    def __init__(self, total: int):
-        self.total = total
-        self.chunks: list[_Record] = []
-        self.done, self.seconds = 0, 0.0
+    chunks: tuple[_Record, ...] = ()
+    size: int = 1
 
-    @property
-    def records(self) -> _Record:
-        self.chunks = [jax.tree.map(lambda *a: np.concatenate(a), *self.chunks)]
-        return self.chunks[0]
+    def compact(self) -> "_Proposals":
+        """With all proposals in one piece."""
+        if len(self.chunks) < 2:
+            return self
+        return dataclasses.replace(self, chunks=(joined(self.chunks),))
 
-    def restore(self, saved: Saved, shapes: _Record) -> None:
-        self.done, self.seconds = saved.meta["done"], saved.meta["seconds"]
-        like = jax.tree.map(
-            lambda leaf: np.empty((self.done, *leaf.shape), leaf.dtype), shapes
+
+class _Calls:
+    """Device calls, each of several proposals."""
+
+    def __init__(self, key: PRNGKeyArray, record: Callable[[PRNGKeyArray], _Record]):
+        self._key, self._record = key, record
+        self._compiled: Callable[..., _Record] | None = None
+
+    def advance(self, work: _Proposals) -> tuple[_Proposals, ChainSnapshot]:
+        """Make some of the proposals that are left."""
+        capacity = min(work.total, _MAX_PER_CALL)
+        if self._compiled is None:
+            # Arrays that `propose` closes over become inputs, not constants.
+            self._record = eqx.filter_closure_convert(self._record, self._key)
+            self._compiled = _advance.lower(  # type: ignore[attr-defined]
+                self._record, self._key, jnp.asarray(0), jnp.asarray(0), capacity
+            ).compile()
+        count = min(work.size, capacity, work.total - work.done)
+        numbers = (jnp.asarray(work.done), jnp.asarray(count))
+        began = time.perf_counter()
+        buffer = jax.block_until_ready(
+            self._compiled(self._record, self._key, *numbers, capacity)
         )
-        self.chunks = [saved.restore(like)]
-
-
-class _Keeper(NamedTuple):
-    """Saves proposals now and then."""
-
-    store: Checkpoint
-    identity: dict[str, Any]
-    work: _Proposals
-
-    def save(self) -> None:
-        work = self.work
-        self.store.save(
-            work.records,
-            identity=self.identity,
-            meta={"done": work.done, "seconds": work.seconds},
-            step=work.done,
+        elapsed = time.perf_counter() - began
+        new = jax.tree.map(lambda leaf: np.asarray(leaf[:count]), buffer)
+        work = dataclasses.replace(
+            work,
+            done=work.done + count,
+            seconds=work.seconds + elapsed,
+            chunks=(*work.chunks, new),
+            size=size_of_next_call(count, elapsed, _SECONDS_PER_CALL),
         )
-
-    def after_call(self, signals: Signals) -> None:
-        work = self.work
-        if signals.pending is not None or self.store.due(work.done):
-            self.save()
-        signals.stop_if_asked(
-            f"stopped after {work.done} of {work.total} proposals; the same call goes "
-            f"on from the checkpoint in {self.store.folder}"
+        return work, ChainSnapshot(
+            work.done, work.total, new.log_normalizer, new.observables, work.seconds
         )
-
-
-def _propose_all(key, record, work: _Proposals, callbacks, progress, keeper) -> None:
-    """Make the proposals that are left, several per device call."""
-    # Arrays that `propose` closes over become inputs, not constants of the program.
-    converted = eqx.filter_closure_convert(record, key)
-    capacity = min(work.total, _MAX_PER_CALL)
-    compiled = _advance.lower(  # type: ignore[attr-defined]
-        converted, key, jnp.asarray(0), jnp.asarray(0), capacity
-    ).compile()
-    size = 1
-    with (
-        Lines("proposals", work.total, enabled=progress, start=work.done) as display,
-        contextlib.nullcontext() if keeper is None else deferred_signals() as signals,
-    ):
-        while work.done < work.total:
-            count = min(size, capacity, work.total - work.done)
-            began = time.perf_counter()
-            start = jnp.asarray(work.done)
-            buffer = jax.block_until_ready(
-                compiled(converted, key, start, jnp.asarray(count), capacity)
-            )
-            elapsed = time.perf_counter() - began
-            new = jax.tree.map(lambda a, n=count: np.asarray(a[:n]), buffer)
-            work.chunks.append(new)
-            work.seconds += elapsed
-            work.done += count
-            size = max(1, int(_SECONDS_PER_CALL * count / max(elapsed, 1e-6)))
-            display.update(work.done, f"log Z {new.log_normalizer[-1]:.3f}")
-            snapshot = ChainSnapshot(
-                work.done, work.total, new.log_normalizer, new.observables, work.seconds
-            )
-            call_all(callbacks, snapshot)
-            if keeper is not None:
-                keeper.after_call(signals)
-    if keeper is not None:
-        keeper.save()
 
 
 @eqx.filter_jit

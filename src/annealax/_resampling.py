@@ -21,6 +21,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from annealax._checks import unknown_name
 from annealax._errors import InvalidInputError
 from annealax._particles import effective_sample_size
 
@@ -161,9 +162,7 @@ class ESSResampling(AbstractResampler):
                 "NoResampling() to never resample"
             )
         if scheme not in SCHEMES:
-            raise InvalidInputError(
-                f"unknown resampling scheme {scheme!r}; choose from {list(SCHEMES)}"
-            )
+            raise unknown_name("resampling scheme", scheme, SCHEMES)
         self.threshold = float(threshold)
         self.scheme = scheme
 

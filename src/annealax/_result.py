@@ -1,6 +1,6 @@
 """What a run returns: weighted particles, log Z with its error bar, diagnostics."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from annealax._arviz import to_arviz
+from annealax._doubts import Doubt
 from annealax._errors import SamplingError
 from annealax._particles import Particles
 from annealax._path import AbstractPath
@@ -98,7 +99,7 @@ class Result(eqx.Module):
         """Density evaluations (with gradient, for gradient kernels) of the run."""
         return jnp.sum(self.steps.num_evaluations)
 
-    def expectation(self, function: Callable[[Array], Array]) -> Array:
+    def expectation(self, function: Callable[[Array], Any]) -> Any:
         """Weighted average of a function of one configuration."""
         return self.particles.expectation(function)
 
@@ -129,7 +130,7 @@ class Result(eqx.Module):
         names: Sequence[str] | None = None,
         seed: int = 0,
     ) -> Any:
-        """Resampled draws as an `arviz.InferenceData`, with log Z and the weights.
+        """Resampled draws for ArviZ, with log Z and the weights.
 
         Needs the extra `annealax[arviz]`. See `annealax._arviz` for what it holds.
 
@@ -176,40 +177,50 @@ class Result(eqx.Module):
                 "with where the target is positive"
             )
 
-    def warnings(self) -> list[str]:
-        """Reasons, in words, to doubt this run; empty if there are none."""
+    def warnings(self) -> list[Doubt]:
+        """Reasons to doubt this run; empty if there are none."""
+        return list(self._doubts())
+
+    def _doubts(self) -> Iterator[Doubt]:
         n = self.particles.num_particles
-        messages = []
-        for name, counts in (
-            ("NaN", np.asarray(self.steps.num_nan)),
-            ("zero", np.asarray(self.steps.num_zero - self.steps.num_nan)),
+        for code, name, counts in (
+            ("nan-density", "NaN", np.asarray(self.steps.num_nan)),
+            (
+                "zero-density",
+                "zero",
+                np.asarray(self.steps.num_zero - self.steps.num_nan),
+            ),
         ):
             if counts.any():
-                messages.append(
+                yield Doubt(
+                    code,
                     f"the density was {name} at {counts.sum()} particles over "
-                    f"{np.count_nonzero(counts)} temperatures; they got weight zero"
+                    f"{np.count_nonzero(counts)} temperatures; they got weight zero",
                 )
         ess, roots = float(self.ess), int(self.num_roots)
         if ess < min(100, 0.1 * n):
-            messages.append(
+            yield Doubt(
+                "few-draws",
                 f"the final effective sample size is {ess:.1f} of {n} particles: "
-                "expectations rest on few points; add temperatures or particles"
+                "expectations rest on few points; add temperatures or particles",
             )
         if roots < min(30, n):
-            messages.append(
+            yield Doubt(
+                "few-roots",
                 f"only {roots} of {n} initial draws have descendants: the error bar "
-                "itself is uncertain, and modes may be missing"
+                "itself is uncertain, and modes may be missing",
             )
-        if float(self.log_normalizer_stderr) > 0.5:
-            messages.append(
-                f"the error of log Z is {float(self.log_normalizer_stderr):.2g}: too "
-                "large for a normal approximation; add temperatures or particles"
+        if (error := float(self.log_normalizer_stderr)) > 0.5:
+            yield Doubt(
+                "large-error",
+                f"the error of log Z is {error:.2g}: too large for a normal "
+                "approximation; add temperatures or particles",
             )
         rates = np.asarray(self.steps.acceptance_rate)
         if rates.min() < 0.2:
             k = int(np.argmin(rates))
-            messages.append(
+            yield Doubt(
+                "low-acceptance",
                 f"acceptance falls to {rates[k]:.2f} at temperature {k + 1}: lower "
-                "the step size there"
+                "the step size there",
             )
-        return messages

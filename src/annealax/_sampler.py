@@ -13,7 +13,7 @@ No density is evaluated twice: particles carry the log density of where they sta
 the gradient that comes with the transported density is where the kernel starts.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,13 +22,14 @@ import jax.random as jr
 from flowjax.bijections import AbstractBijection, Identity
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from annealax import _flows
+from annealax._checks import whole_number
 from annealax._cotangents import gate, shield
 from annealax._errors import InvalidInputError
 from annealax._particles import Particles, effective_sample_size, weighted_mean
 from annealax._path import AbstractPath, Edge, sanitise
 from annealax._resampling import AbstractResampler, ESSResampling
 from annealax._result import Result, StepInfo
+from annealax.flows.base import check_stacked
 from annealax.kernels import AbstractKernel, NoMove, Point, bind
 
 
@@ -186,18 +187,10 @@ class Sampler(eqx.Module):
                 raise InvalidInputError(
                     f"{name} must be a {kind}, got {type(value).__name__}"
                 )
-        if (
-            isinstance(num_particles, bool)
-            or int(num_particles) != num_particles
-            or num_particles < 1
-        ):
-            raise InvalidInputError(
-                f"num_particles must be a positive whole number, got {num_particles}"
-            )
         self.path = path
         self.kernel = bind(NoMove() if kernel is None else kernel, path.betas)
         self.resampler = ESSResampling() if resampler is None else resampler
-        self.num_particles = int(num_particles)
+        self.num_particles = whole_number("num_particles", num_particles)
 
     def init(self, key: PRNGKeyArray) -> Particles:
         """Draw the initial particles (Algorithm 3, line 3)."""
@@ -248,7 +241,7 @@ class Sampler(eqx.Module):
             InvalidInputError: If the flows do not fit the path.
             SamplingError: If every particle died, or the density was +inf somewhere.
         """
-        result = _run(*pass_arguments(self, key, flows))
+        result = jitted_pass(*pass_arguments(self, key, flows))
         result.check(self.path)
         return result
 
@@ -259,20 +252,15 @@ def pass_arguments(
     """What the compiled pass takes, checked."""
     if flows is None:
         return sampler, key, Identity(sampler.path.shape)  # type: ignore[call-arg]
-    _flows.check_stacked(flows, sampler.path)
+    check_stacked(flows, sampler.path)
     return sampler, key, flows
 
 
-def lower_pass(
-    sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection | None
-) -> Any:
-    """`Sampler.run`, traced; `.compile()` gives a function of `pass_arguments`."""
-    arguments = pass_arguments(sampler, key, flows)
-    return _run.lower(*arguments)  # type: ignore[attr-defined]
-
-
 @eqx.filter_jit
-def _run(sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection) -> Result:
+def jitted_pass(
+    sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection
+) -> Result:
+    """A pass (Algorithm 3), unchecked."""
     key_init, key_steps = jr.split(key)
     arrays, static = eqx.partition(flows, eqx.is_array)
 

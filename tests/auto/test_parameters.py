@@ -1,5 +1,7 @@
 """Names, shapes and supports."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -119,6 +121,15 @@ def test_named_parameters_come_back_by_name():
         ((2,), (3.0, 1.0), "must rise"),
         ((1,), "simplex", "at least two"),
         ((2,), 7, "a pair of bounds"),
+        ((2,), (0, 1, 2), "a pair of bounds"),
+        ((2,), (math.nan, 1), r"rise, got \(nan, 1.0\)"),
+        ((2,), (math.inf, 1), r"rise, got \(inf, 1.0\)"),
+        ((2,), (-math.inf, -math.inf), "rise"),
+        ((2,), (0, 1e300), "must lie within"),
+        ((2,), (0, 10**400), "a pair of bounds"),
+        ((10**12,), None, "at most 10,000,000 numbers"),
+        ((10**20, 10**20), None, "at most 10,000,000 numbers"),
+        ({"a": 10**20}, None, "at most 10,000,000 numbers"),
         ((2,), Exp((3,)), "has shape"),
     ],
 )

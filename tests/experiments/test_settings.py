@@ -1,228 +1,168 @@
-"""Every registered experiment builds its parts, and they fit together."""
+"""Settings from text: every kind of value, right and wrong."""
 
-import dataclasses
-import typing
+from typing import Annotated, Literal
 
-import jax
-import jax.numpy as jnp
-import jax.random as jr
-import numpy as np
 import pytest
+from pydantic import Field
 
-import annealax as ax
-from annealax._resampling import SCHEMES
-from annealax.experiments import EXPERIMENTS, _settings
-from annealax.experiments._fields import (
-    check_value,
-    fields_of,
+from annealax import AnnealaxError, InvalidInputError
+from annealax.experiments.settings import (
+    Settings,
     format_value,
-    parse_overrides,
+    parse_assignments,
+    takes,
 )
-from annealax.experiments.problems import find_experiment
-from annealax.experiments.problems.bimodal import Bimodal
-from annealax.experiments.problems.gaussian import Gaussian
 
 
-@pytest.fixture(params=EXPERIMENTS)
-def settings(request):
-    return EXPERIMENTS[request.param]()
-
-
-def test_parts_agree_in_shape(settings):
-    settings = dataclasses.replace(settings, pilot_transitions=0)  # takes a while
-    target, sampler, flow = (
-        settings.target(),
-        settings.sampler(),
-        settings.flow(jr.key(0)),
+class Example(Settings):
+    count: int = Field(3, ge=1, le=10**7, description="a count")
+    rate: float = Field(0.5, gt=0, description="a rate")
+    switch: bool = Field(False, description="on or off")
+    note: str = Field("", description="any text")
+    colour: Literal["red", "green", "blue"] = Field("red", description="a colour")
+    points: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
+        (0.0,), description="points"
     )
-    assert target.shape == sampler.path.shape == tuple(flow.shape)
-    assert sampler.num_particles == settings.num_particles
-    assert sampler.path.num_transitions == settings.num_transitions
-    trainer = settings.trainer()
-    assert isinstance(trainer, ax.CRAFT)
-    state = jax.eval_shape(lambda: trainer.init(jr.key(0), flow).optimizer_state)
-    assert jax.tree.leaves(state)
+    sizes: tuple[Annotated[int, Field(ge=1)], ...] = Field((2, 3), description="sizes")
 
 
-def test_every_setting_has_a_meaning_and_can_be_read_back(settings):
-    fields = fields_of(type(settings))
-    assert set(fields) == set(settings.values())
-    texts = [f"{key}={format_value(value)}" for key, value in settings.values().items()]
-    assert parse_overrides(type(settings), texts) == settings.values()
-    assert all(field.doc.text for field in fields.values())
-    assert type(settings).__doc__
+class Child(Example):
+    count = 7
+    colour = "blue"
 
 
-def test_funnel_keeps_to_64_transitions():
-    assert EXPERIMENTS["funnel"]().num_transitions <= 64
-    assert EXPERIMENTS["funnel"]().target().shape == (10,)
-
-
-def test_many_well_is_that_of_the_paper():
-    settings = EXPERIMENTS["many-well"]()
-    widths = [w.shape[0] for w in settings.flow(jr.key(0)).network.weights[:-1]]
-    assert widths == [960, 960, 960]
-    assert settings.num_transitions == 10
-    assert (settings.num_hmc_steps, settings.num_leapfrog) == (1, 10)
-    assert settings.num_particles == 2000
-    assert settings.target().log_normalizer == pytest.approx(164.69567532)
-
-
-def test_cox_process_is_that_of_the_paper():
-    settings = EXPERIMENTS["lgcp"](
-        gradient="plain",
-        num_train_steps=200,
-        learning_rate=0.05,
-        final_learning_rate=0.01,
-        learning_rate_schedule="drop",
-    )  # as its docstring says; by default it trains in another way
-    assert settings.target().shape == (1024,)
-    assert settings.num_transitions == 10
-    assert (settings.num_hmc_steps, settings.num_leapfrog) == (1, 10)
-    assert settings.num_particles == 2000
-    kernel = settings.kernel()
-    sizes = [float(kernel.step_size(beta)) for beta in (0, 0.25, 0.5, 1)]
-    np.testing.assert_allclose(sizes, [0.3, 0.3, 0.2, 0.2], rtol=1e-6)
-    update = [0.05, 0.05, 0.01, 0.01]
-    optimizer = settings.optimizer()
-    state, steps = optimizer.init(jnp.zeros(())), []
-    for _ in range(200):
-        step, state = optimizer.update(jnp.ones(()), state)
-        steps.append(-float(step))
-    np.testing.assert_allclose([steps[i] for i in (0, 99, 100, 199)], update, rtol=1e-3)
-
-
-def test_vae_is_that_of_the_paper():
-    settings = EXPERIMENTS["vae"]()
-    widths = [w.shape[0] for w in settings.flow(jr.key(0)).network.weights[:-1]]
-    assert widths == [150, 150]
-    assert settings.sampler().path.betas.shape == (3,)
-    assert (settings.num_hmc_steps, settings.num_leapfrog) == (2, 10)
-    assert settings.target().shape == (30,)
-
-
-def test_logistic_regression_on_a_file(tmp_path):
-    path = tmp_path / "mine.csv"
-    path.write_text("dose,outcome\n0.5,no\n1.5,yes\n2.5,yes\n0.1,no\n")
-    settings = EXPERIMENTS["logistic"](csv=str(path), label="outcome", positive="yes")
-    assert settings.target().names == ("intercept", "dose")
-    with pytest.raises(ax.InvalidInputError, match="csv="):
-        EXPERIMENTS["logistic"](positive="yes").target()
-
-
-def test_ladder_kernel_and_start_follow_the_settings():
-    settings = Bimodal(
-        num_transitions=4,
-        ladder_power=2.0,
-        step_size_betas=(0.0, 1.0),
-        step_sizes=(1.0, 0.5),
-        initial_scale=3.0,
-    )
-    sampler = settings.sampler()
-    np.testing.assert_allclose(sampler.path.betas, [0, 1 / 16, 1 / 4, 9 / 16, 1])
-    np.testing.assert_allclose(sampler.kernel.step_size(0.5), 0.75)
-    x, _ = sampler.path.sample(jr.key(0), 4000)
-    np.testing.assert_allclose(jnp.std(x), 3.0, rtol=0.05)
-    assert settings.sampler(num_transitions=9).path.num_transitions == 9
+def parse(*texts):
+    return Example(**parse_assignments(texts))
 
 
 @pytest.mark.parametrize(
-    ("schedule", "rates"),
+    ("text", "value"),
     [
-        ("constant", [0.1, 0.1, 0.1]),
-        ("drop", [0.1, 0.01, 0.01]),
-        ("cosine", [0.1, 0.055, 0.01]),
-        ("exponential", [0.1, 0.0316, 0.01]),
+        ("count=12", 12),
+        ("count = 12 ", 12),
+        ("count=2e3", 2000),
+        ("count=1_000", 1000),
+        ("rate=1e-3", 1e-3),
+        ("rate=2", 2.0),
+        ("switch=true", True),
+        ("switch=On", True),
+        ("switch=0", False),
+        ("note=a=b", "a=b"),
+        ("note=", ""),
+        ("colour=green", "green"),
+        ("points=0.1,0.2", (0.1, 0.2)),
+        ("points=(0.1, 1)", (0.1, 1.0)),
+        ("points=0.5,", (0.5,)),
+        ("points=", ()),
+        ("sizes=4", (4,)),
     ],
 )
-def test_learning_rate_schedule(schedule, rates):
-    settings = Bimodal(
-        num_train_steps=10,
-        learning_rate=0.1,
-        final_learning_rate=0.01,
-        learning_rate_schedule=schedule,
-    )
-    optimizer = settings.optimizer()
-    state = optimizer.init(jnp.zeros(()))
-    steps = []
-    for _ in range(11):  # Adam's step on a constant gradient is the learning rate
-        update, state = optimizer.update(jnp.ones(()), state)
-        steps.append(-float(update))
-    np.testing.assert_allclose([steps[0], steps[5], steps[10]], rates, rtol=1e-3)
-
-
-def test_clip_acts_before_adam():
-    settings = Bimodal(clip_norm=1e-3, learning_rate=1.0)
-    optimizer = settings.optimizer()
-    clipped, _ = optimizer.update(jnp.full(3, 1e3), optimizer.init(jnp.zeros(3)))
-    assert bool(jnp.all(jnp.isfinite(clipped)))
-    assert len(optimizer.init(jnp.zeros(3))) == 2
-
-
-@pytest.mark.parametrize("family", typing.get_args(_settings.FlowFamily))
-def test_every_flow_family_builds(family):
-    flow = Bimodal(flow_family=family, flow_hidden=(4,), flow_bins=3).flow(jr.key(0))
-    assert tuple(flow.shape) == (2,)
-
-
-def test_schemes_are_those_of_the_core():
-    assert set(typing.get_args(_settings.Scheme)) == set(SCHEMES)
+def test_text_is_read_by_the_type_of_its_field(text, value):
+    parsed = getattr(parse(text), text.partition("=")[0].strip())
+    assert parsed == value
+    assert type(parsed) is type(value)
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("text", "words"),
     [
-        ("num_particles", 0, ["at least 1", "0"]),
-        ("num_particles", 1.5, ["whole number", "1.5"]),
-        ("num_particles", True, ["whole number", "True"]),
-        ("learning_rate", "fast", ["a number", "fast"]),
-        ("step_sizes", [0.1], ["commas"]),
-        ("resample_threshold", 0.0, ["above 0"]),
-        ("resample_threshold", 1.5, ["at most 1"]),
-        ("resample_scheme", "magic", ["systematic", "magic"]),
+        ("count=many", ["count", "'many'", "a whole number"]),
+        ("count=1.5", ["count", "'1.5'", "a whole number"]),
+        ("count=", ["count", "''"]),
+        ("count=0", ["count", "0", "at least 1"]),
+        ("count=-3", ["count", "-3", "at least 1"]),
+        ("count=" + "9" * 400, ["count", "at most"]),
+        ("count=" + "9" * 5000, ["count", "at most"]),
+        ("count=inf", ["count", "'inf'"]),
+        ("count=nan", ["count", "'nan'"]),
+        ("count=true", ["count", "'true'"]),
+        ("rate=fast", ["rate", "'fast'", "a number"]),
+        ("rate=0", ["rate", "above 0"]),
+        ("rate=nan", ["rate", "nan"]),
+        ("rate=inf", ["rate", "inf"]),
+        ("rate=__import__('os')", ["rate", "a number"]),
+        ("switch=perhaps", ["switch", "'perhaps'", "true or false"]),
+        ("colour=purple", ["colour", "'purple'", "red, green or blue"]),
+        ("points=0.1;0.2", ["points", "numbers with commas between"]),
+        ("points=0.1,,0.2", ["points", "numbers with commas between"]),
+        ("points=0.1,2", ["points", "at most 1"]),
+        ("sizes=2.5", ["sizes", "whole numbers with commas between"]),
+        ("sizes=0", ["sizes", "at least 1"]),
+        ("count", ["key=value", "'count'"]),
+        ("=3", ["key=value"]),
+        ("", ["key=value"]),
     ],
 )
-def test_bad_values_are_refused_by_name(name, value, words):
-    with pytest.raises(ax.InvalidInputError) as error:
-        check_value(fields_of(Bimodal)[name], value)
-    assert all(word in str(error.value) for word in [name, *words]), str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"num_leapfrog": 0}, ["num_leapfrog", "at least 1"]),
-        (
-            {"step_sizes": (0.1,), "step_size_betas": (0.0, 1.0)},
-            ["step_size_betas", "step_sizes", "same length"],
-        ),
-        (
-            {"step_sizes": (0.1, 0.2), "step_size_betas": (1.0, 0.0)},
-            ["step_size_betas", "rise"],
-        ),
-        ({"step_sizes": (), "step_size_betas": ()}, ["step_size_betas"]),
-    ],
-)
-def test_settings_check_themselves(changes, words):
-    with pytest.raises(ax.InvalidInputError) as error:
-        Bimodal(**changes)
+def test_wrong_text_names_the_field_the_value_and_what_is_expected(text, words):
+    with pytest.raises(InvalidInputError) as error:
+        parse(text)
     assert all(word in str(error.value) for word in words), str(error.value)
+    assert len(str(error.value)) < 300
 
 
-def test_unknown_experiment_shows_the_nearest():
-    with pytest.raises(ax.InvalidInputError, match="Did you mean 'funnel'") as error:
-        find_experiment("funel")
-    assert all(name in str(error.value) for name in EXPERIMENTS)
+def test_an_unknown_key_shows_the_valid_ones_and_the_nearest():
+    with pytest.raises(AnnealaxError) as error:
+        parse("cout=3")
+    assert "Did you mean 'count'?" in str(error.value)
+    assert all(name in str(error.value) for name in Example.model_fields)
 
 
-def test_a_pilot_places_the_start():
-    settings = Gaussian(
-        dim=3, num_particles=400, num_transitions=2, pilot_transitions=10
-    )
-    initial = settings.sampler().path.initial
-    draws = np.asarray(initial.sample(jr.key(0), (20_000,)))
-    exact = np.asarray(settings.target().sample(jr.key(1), 20_000))
-    spread = exact.std(axis=0)
-    # 2000 pilot particles: means within a tenth of a standard deviation.
-    assert np.all(np.abs(draws.mean(axis=0) - exact.mean(axis=0)) < 0.2 * spread)
-    assert np.allclose(draws.std(axis=0), spread, rtol=0.2)
+def test_a_key_given_twice_is_an_error():
+    with pytest.raises(InvalidInputError, match="twice"):
+        parse("count=1", "count=2")
+
+
+def test_no_nearest_match_when_nothing_is_near():
+    with pytest.raises(AnnealaxError) as error:
+        parse("zzzzzz=3")
+    assert "Did you mean" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "value", [3, 0.1, 1e-7, 2.0, True, False, "text", (0.0, 0.25, 1.0), (3, 4), ()]
+)
+def test_formatted_values_can_be_read_back(value):
+    kinds = {bool: "switch", int: "count", float: "rate", str: "note"}
+    if isinstance(value, tuple):
+        key = "sizes" if value and isinstance(value[0], int) else "points"
+    else:
+        key = kinds[type(value)]
+    assert getattr(parse(f"{key}={format_value(value)}"), key) == value
+
+
+def test_a_changed_default_keeps_type_meaning_and_bounds():
+    parent, child = Example.model_fields, Child.model_fields
+    assert list(child) == list(parent)
+    assert [takes(child[key]) for key in child] == [takes(parent[key]) for key in child]
+    assert child["count"].description == "a count"
+    assert (Child().count, Child().colour, Example().count) == (7, "blue", 3)
+    for wrong in ({"count": 0}, {"colour": "purple"}, {"count": True}):
+        with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+            Child(**wrong)
+
+
+def test_a_default_out_of_bounds_is_refused():
+    class Wrong(Example):
+        count = 0
+
+    with pytest.raises(InvalidInputError, match="at least 1"):
+        Wrong()
+
+
+def test_a_field_without_meaning_is_refused():
+    with pytest.raises(TypeError, match="count"):
+
+        class _Silent(Settings):
+            count: int = 1
+
+
+def test_values_of_the_wrong_type_are_refused():
+    for wrong in ({"count": 1.5}, {"count": "x"}, {"rate": None}, {"points": 5}):
+        with pytest.raises(InvalidInputError, match=next(iter(wrong))):
+            Example(**wrong)
+
+
+def test_replace_checks_too():
+    assert Example(rate=2.0).replace(count=4).values()["rate"] == 2.0
+    with pytest.raises(InvalidInputError, match="at least 1"):
+        Example().replace(count=0)

@@ -9,8 +9,8 @@ import pytest
 from tests_problems import flow_families, perturb
 
 import annealax as ax
-from annealax import _flows
 from annealax.flows._transformers import Affine, Spline
+from annealax.flows.base import partition
 
 DIMS = [2, 3, 7]
 FAMILIES = list(flow_families(jr.key(0), 2))
@@ -146,7 +146,7 @@ def test_non_trainable_leaves_stay_out():
     frozen = eqx.tree_at(
         lambda f: f.loc, flow, paramax.NonTrainable(flow.loc + 1.0), is_leaf=None
     )
-    params, rest = _flows.partition(frozen)
+    params, rest = partition(frozen)
     assert len(jax.tree.leaves(params)) == 1
     assert np.array_equal(eqx.combine(params, rest).transform(jnp.zeros(3)), np.ones(3))
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import annealax as ax
-from annealax import _flows
 from annealax.flows import lattice_coupling
+from annealax.flows.base import partition
 
 SHAPE = (4, 6)
 CASES = {
@@ -92,7 +92,7 @@ def test_matches_plain_convolutions(name, shape):
     x = fields(2, shape)
     with jax.enable_x64(True):
         flow = build(name, shape)
-        params, rest = _flows.partition(flow)
+        params, rest = partition(flow)
 
         def loss(params, apply):
             flow = eqx.combine(params, rest)
@@ -162,7 +162,7 @@ def test_one_layer_moves_one_colour():
 
 def test_batches_and_gradients_of_all_kinds():
     """Per particle, on average, by flow and particle at once: all the same numbers."""
-    params, rest = _flows.partition(build("affine", dtype=np.float32))
+    params, rest = partition(build("affine", dtype=np.float32))
     x = fields(5).astype(np.float32)
 
     def loss(params, x):
@@ -202,7 +202,7 @@ def test_second_derivatives():
     """Forward over reverse agrees with reverse over reverse, in parameters and x."""
     with jax.enable_x64(True):
         flow = build("affine")
-        params, rest = _flows.partition(flow)
+        params, rest = partition(flow)
         point = jax.tree.map(np.asarray, (params, fields(1)[0]))
         direction = jax.tree.map(lambda leaf: np.cos(leaf), point)
 
@@ -226,7 +226,7 @@ def test_only_weights_are_arrays():
     flow = build("affine")
     shapes = [leaf.shape for leaf in jax.tree.leaves(eqx.filter(flow, eqx.is_array))]
     assert shapes == 2 * [(10, 1, 3, 3), (10,), (2, 10, 3, 3), (2,)]
-    trainable, _ = _flows.partition(flow)
+    trainable, _ = partition(flow)
     assert len(jax.tree.leaves(trainable)) == len(shapes)
 
 
@@ -247,13 +247,13 @@ def test_mixed_precision():
         ((3, 4), {}, "even length"),
         ((4,), {}, "even length"),
         ((4, 1), {}, "annealax.flows.coupling"),
-        ((0, 2), {}, "positive whole numbers"),
-        (SHAPE, {"num_layers": 0}, "num_layers must be at least 1, got 0"),
+        ((0, 2), {}, "whole numbers of at least 1"),
+        (SHAPE, {"num_layers": 0}, "num_layers .* positive whole number, got 0"),
         (SHAPE, {"kernel_size": 4}, "odd and at least 3, got 4"),
         (SHAPE, {"kernel_size": 1}, "odd and at least 3, got 1"),
         (SHAPE, {"channels": ()}, "at least one hidden layer"),
-        (SHAPE, {"channels": (0,)}, "positive whole numbers"),
-        (SHAPE, {"transformer": "cubic"}, "choose from"),
+        (SHAPE, {"channels": (0,)}, "whole numbers of at least 1"),
+        (SHAPE, {"transformer": "cubic"}, "affine, spline"),
         (SHAPE, {"transformer": "spline", "num_bins": 1}, "num_bins"),
     ],
 )

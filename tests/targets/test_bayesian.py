@@ -360,7 +360,7 @@ def test_logistic_regression_labels(tmp_path):
         ("x,y\na,1\n", {}, "line 2, column 'x'"),
         ("x,y\n1,1\n1,0\n", {"standardize": True}, "'x' is constant"),
         ("intercept,y\n1,1\n", {}, "names of the coefficients must differ"),
-        ("x,y\n1,1\n", {"prior_scale": 0.0}, "prior_scale must be above 0"),
+        ("x,y\n1,1\n", {"prior_scale": 0.0}, "prior_scale .* above zero"),
     ],
 )
 def test_errors_of_logistic_regression_from_csv(tmp_path, content, options, message):

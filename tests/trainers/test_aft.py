@@ -10,7 +10,7 @@ import pytest
 from tests_problems import z_score
 
 import annealax as ax
-from annealax import _flows
+from annealax.flows.base import partition
 
 DIM = 16
 LOG_NORMALIZER = 1.0
@@ -39,7 +39,7 @@ def test_early_stopping_never_ends_above_the_start():
     aft = ax.AFT(
         sampler(8, ax.kernels.NoMove()), optax.adam(0.2), num_iters=40, num_train=6
     )
-    params, rest = _flows.partition(ax.flows.diagonal_affine(None, DIM))
+    params, rest = partition(ax.flows.diagonal_affine(None, DIM))
 
     def learn(key):
         key_train, key_validation = jr.split(key)
@@ -68,7 +68,7 @@ def test_flows_that_kill_particles_are_not_chosen():
     aft = ax.AFT(
         ax.Sampler(path, num_particles=50), optax.sgd(-3.0), num_iters=5
     )  # a step in the wrong direction
-    params, rest = _flows.partition(ax.flows.diagonal_affine(None, 1))
+    params, rest = partition(ax.flows.diagonal_affine(None, 1))
     train, edge = population(aft.training, jr.key(0))
     learnt = eqx.filter_jit(aft.learn)(params, rest, train, train, edge)
     assert float(learnt.loss) == float(learnt.initial_loss)

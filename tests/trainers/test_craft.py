@@ -18,9 +18,9 @@ from tests_problems import (
 )
 
 import annealax as ax
-from annealax import _flows
 from annealax._objectives import free_energy
 from annealax._particles import Particles
+from annealax.flows.base import partition, replicate, select
 
 MEAN, SCALE = np.array([1.5, -1.0]), np.array([0.6, 1.6])
 BETAS = [0.0, 0.4, 1.0]
@@ -45,8 +45,8 @@ def test_learns_the_exact_transport_between_gaussians(gradient):
     exact = gaussian_transport(MEAN, SCALE, BETAS)
     x = jr.normal(jr.key(1), (20, 2))
     for k in range(2):
-        got = jax.vmap(_flows.select(fit.flows, k).transform)(x)
-        expected = jax.vmap(_flows.select(exact, k).transform)(x)
+        got = jax.vmap(select(fit.flows, k).transform)(x)
+        expected = jax.vmap(select(exact, k).transform)(x)
         assert np.allclose(got, expected, atol=0.1)
     result = sampler.run(jr.key(2), fit.flows)
     assert float(result.log_normalizer) == pytest.approx(0.8, abs=0.02)
@@ -104,7 +104,7 @@ def exact_particles(key, num_particles):
 
 
 def gradients(flow, sampler, estimator, num_batches, batch=50):
-    params, rest = _flows.partition(flow)
+    params, rest = partition(flow)
     edge = jax.tree.map(lambda leaf: leaf[0], sampler.path.edges)
 
     def gradient(key):
@@ -137,7 +137,7 @@ def test_estimators_agree_on_average():
 
 def test_path_gradient_has_no_noise_at_the_exact_flow():
     sampler = gaussian_sampler()
-    exact = _flows.select(gaussian_transport(MEAN, SCALE, BETAS), 0)
+    exact = select(gaussian_transport(MEAN, SCALE, BETAS), 0)
     assert np.abs(gradients(exact, sampler, "path", 50)).max() < 1e-4
     assert gradients(exact, sampler, "plain", 50).std() > 1e-2
 
@@ -148,7 +148,7 @@ def test_plain_gradient_is_that_of_the_loss():
     flow = perturb(jr.key(5), ax.flows.diagonal_affine(None, 2), 0.3)
     particles = exact_particles(jr.key(0), 200)
     edge = jax.tree.map(lambda leaf: leaf[0], sampler.path.edges)
-    params, rest = _flows.partition(flow)
+    params, rest = partition(flow)
 
     def loss(params):
         return free_energy(eqx.combine(params, rest), sampler, particles, edge)[0]
@@ -223,8 +223,8 @@ def test_optimizers_do_not_mix_temperatures():
     clipped = optax.chain(optax.clip_by_global_norm(1e-3), optax.sgd(1.0))
     craft = ax.CRAFT(sampler, clipped)
     state, _ = craft.step(jr.key(0), craft.init(jr.key(0), flow))
-    before, _ = _flows.partition(_flows.replicate(flow, 2))
-    after, _ = _flows.partition(state.flows)
+    before, _ = partition(replicate(flow, 2))
+    after, _ = partition(state.flows)
     moves = [
         np.asarray(a - b).reshape(2, -1)
         for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(before), strict=True)

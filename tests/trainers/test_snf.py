@@ -10,7 +10,7 @@ import pytest
 from tests_problems import gaussian_transport
 
 import annealax as ax
-from annealax import _flows
+from annealax.flows.base import partition, replicate
 
 BETA, STEP = 0.5, 1.5
 # Shift and log scale of each of the two flows: far from the best.
@@ -70,8 +70,8 @@ def exact_gradient(theta, step=1e-3):
 
 
 def affine_flows(theta):
-    flow = _flows.replicate(ax.flows.diagonal_affine(None, 1), 2)
-    params, rest = _flows.partition(flow)
+    flow = replicate(ax.flows.diagonal_affine(None, 1), 2)
+    params, rest = partition(flow)
     structure = jax.tree.structure(params)
     leaves = [jnp.asarray(theta[:, :1]), jnp.asarray(theta[:, 1:])]
     return eqx.combine(jax.tree.unflatten(structure, leaves), rest)
@@ -79,11 +79,11 @@ def affine_flows(theta):
 
 def gradients(trainer, flows, num_batches):
     """Gradients of the ELBO, one row per batch, through the trainer's own update."""
-    before, _ = _flows.partition(flows)
+    before, _ = partition(flows)
     state = ax.TrainState(flows, jax.vmap(trainer.optimizer.init)(before))
 
     def one(key):
-        after, _ = _flows.partition(trainer.step(key, state)[0].flows)
+        after, _ = partition(trainer.step(key, state)[0].flows)
         change = jax.tree.map(lambda new, old: new - old, after, before)
         return jnp.stack([leaf.reshape(2, -1) for leaf in jax.tree.leaves(change)], 1)
 
@@ -121,8 +121,8 @@ def test_both_terms_vanish_at_the_best_flows():
     path = ax.GeometricPath((2,), target, betas)
     sampler = ax.Sampler(path, ax.kernels.HMC(0.9, 2), num_particles=500)
     exact = gaussian_transport(mean, scale, betas)
-    flow = _flows.replicate(ax.flows.diagonal_affine(None, 2), 2)
-    params, rest = _flows.partition(flow)
+    flow = replicate(ax.flows.diagonal_affine(None, 2), 2)
+    params, rest = partition(flow)
     factor = eqx.filter_vmap(
         lambda flow: flow.transform(jnp.ones(2)) - flow.transform(jnp.zeros(2))
     )(exact)

@@ -10,7 +10,7 @@ import pytest
 from tests_problems import gaussian_transport
 
 import annealax as ax
-from annealax import _flows
+from annealax.flows.base import partition, select
 
 BETAS = [0.0, 0.4, 1.0]
 MEAN, SCALE = np.array([1.5, -1.0]), np.array([0.6, 1.6])
@@ -85,8 +85,8 @@ def test_fits_a_gaussian_path_and_deploys(trained):
     exact = gaussian_transport(MEAN, SCALE, trainer.sampler.path.betas)
     x = jr.normal(jr.key(3), (20, 2))
     for k in range(trainer.sampler.path.num_transitions):
-        got = jax.vmap(_flows.select(state.flows, k).transform)(x)
-        expected = jax.vmap(_flows.select(exact, k).transform)(x)
+        got = jax.vmap(select(state.flows, k).transform)(x)
+        expected = jax.vmap(select(exact, k).transform)(x)
         assert np.allclose(got, expected, atol=0.25)
 
 
@@ -97,7 +97,7 @@ def test_keeps_the_identity_if_there_is_nothing_to_do(trained):
     x = jnp.asarray([[0.5, -1.0], [-1.5, 0.2]])
     tolerance = 1e-5 if name in EXACT_AT_THE_OPTIMUM else 0.08
     for k in range(trainer.sampler.path.num_transitions):
-        y = jax.vmap(_flows.select(state.flows, k).transform)(x)
+        y = jax.vmap(select(state.flows, k).transform)(x)
         assert np.allclose(y, x, atol=tolerance)
     assert float(info.log_normalizer) == pytest.approx(LOG_NORMALIZER, abs=0.01)
 
@@ -120,10 +120,10 @@ def test_vi_estimators_share_their_mean():
             sampler(MEAN, SCALE), optax.sgd(1.0), estimator, num_particles=200
         )
         state = trainer.init(jr.key(0), flow)
-        before = jax.tree.leaves(_flows.partition(state.flows)[0])
+        before = jax.tree.leaves(partition(state.flows)[0])
 
         def gradient(key, trainer=trainer, state=state, before=before):
-            after, _ = _flows.partition(trainer.step(key, state)[0].flows)
+            after, _ = partition(trainer.step(key, state)[0].flows)
             pairs = zip(before, jax.tree.leaves(after), strict=True)
             return jnp.concatenate([(old - new).ravel() for old, new in pairs])
 

@@ -49,11 +49,13 @@ def test_default_sizes():
 def test_files_hold_half_precision(tmp_path):
     decoder = vae.Decoder(jr.key(0), **TINY)
     vae.save_decoder(tmp_path / "decoder.npz", decoder)
-    again = vae.load_decoder(tmp_path / "decoder.npz", decoder)
+    again = vae.load_decoder(tmp_path / "decoder.npz")
     for old, new in zip(jax.tree.leaves(decoder), jax.tree.leaves(again), strict=True):
         assert new.dtype == jnp.float32
         np.testing.assert_allclose(new, old, rtol=1e-3, atol=1e-4)
-    with pytest.raises(ax.FileError):
-        vae.load_decoder(tmp_path / "decoder.npz")  # of other sizes
+    assert again.image_shape == decoder.image_shape
+    ax.save(tmp_path / "other.npz", [1])
+    with pytest.raises(ax.FileError, match="no decoder"):
+        vae.load_decoder(tmp_path / "other.npz")
     with pytest.raises(ax.InvalidInputError, match="positive sizes"):
         vae.Decoder(jr.key(0), base=0)

@@ -17,8 +17,16 @@ from typing import Any
 
 from jaxtyping import PyTree
 
+from annealax._checks import whole_number
 from annealax._errors import InvalidInputError
-from annealax._work.serialise import FileError, NewerFormatError, Saved, read, write
+from annealax._work.serialise import (
+    FileError,
+    NeedsLikeError,
+    OtherFormatError,
+    Saved,
+    read,
+    write,
+)
 
 _NAME = re.compile(r"checkpoint-(\d{8})\.npz")
 
@@ -35,7 +43,7 @@ class Checkpoint:
     that is short enough to be repeated as a whole.
 
         store = Checkpoint("run")
-        ladder = store.once("ladder", find_ladder, identity=work, like=np.zeros(11))
+        ladder = store.once("ladder", find_ladder, identity=work)
         trained = fit(..., checkpoint=store.child("training"))
 
     Args:
@@ -57,15 +65,12 @@ class Checkpoint:
             raise InvalidInputError(
                 f"every_seconds must not be negative, got {every_seconds}"
             )
-        for name, value in (("every_steps", every_steps), ("keep", keep)):
-            if value is not None and (int(value) != value or value < 1):
-                raise InvalidInputError(
-                    f"{name} must be a positive whole number, got {value}"
-                )
+        if every_steps is not None:
+            every_steps = whole_number("every_steps", every_steps)
         self.folder = Path(folder)
         self.every_seconds = every_seconds
         self.every_steps = every_steps
-        self.keep = keep
+        self.keep = whole_number("keep", keep)
         self._last_time = time.monotonic()
         self._last_step = 0
 
@@ -84,19 +89,27 @@ class Checkpoint:
         compute: Callable[[], PyTree],
         *,
         identity: Mapping[str, Any],
-        like: PyTree,
+        like: PyTree | None = None,
     ) -> PyTree:
         """The tree that `compute()` gives, computed only if it was not saved before.
 
         Args:
             name: Name of the stage, which gets a folder of its own.
-            compute: Makes the tree of arrays.
+            compute: Makes the tree: whatever `annealax.save` can describe, such as
+                arrays, numbers, text, modules and dataclasses. A tree that it cannot
+                describe is computed again, with a `CheckpointWarning`.
             identity: What the work is, as in `save`.
-            like: A tree of the same structure, shapes and dtypes, as in `load`.
+            like: A tree of the same structure, as in `annealax.load`; None to go by
+                the file alone.
         """
         store = self.child(name)
         if (saved := store.latest(identity)) is not None:
-            return saved.restore(like)
+            try:
+                return saved.restore(like)
+            except NeedsLikeError as error:
+                warnings.warn(
+                    f"{error}; it is computed again", CheckpointWarning, stacklevel=2
+                )
         tree = compute()
         store.save(tree, identity=identity)
         return tree
@@ -122,7 +135,7 @@ class Checkpoint:
         stays, and the work can go on.
 
         Args:
-            tree: The state: any pytree of arrays.
+            tree: The state: whatever `annealax.save` takes.
             identity: What the work is, as JSON holds it: `latest` compares it.
             meta: Anything else, as JSON holds it.
             step: Steps made so far, for `due`.
@@ -167,7 +180,7 @@ class Checkpoint:
             try:
                 saved = read(path)
                 found, meta = saved.meta["identity"], saved.meta["meta"]
-            except NewerFormatError:
+            except OtherFormatError:
                 raise
             except (FileError, KeyError, TypeError, OSError) as error:
                 if index + 1 == len(files):
@@ -233,3 +246,17 @@ def as_checkpoint(
             f"checkpoint must be a folder or a Checkpoint, got {checkpoint!r}"
         )
     return Checkpoint(checkpoint)
+
+
+def once(
+    store: Checkpoint | None,
+    name: str,
+    compute: Callable[[], PyTree],
+    *,
+    identity: Mapping[str, Any],
+    like: PyTree | None = None,
+) -> PyTree:
+    """`store.once`, or just `compute()` where nothing is kept."""
+    if store is None:
+        return compute()
+    return store.once(name, compute, identity=identity, like=like)

@@ -2,9 +2,7 @@
 
 import datetime
 import time
-from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -13,9 +11,6 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-
-if TYPE_CHECKING:
-    from annealax._work.snapshots import Snapshot
 
 _SECONDS_BETWEEN_LINES = 5.0
 
@@ -82,14 +77,3 @@ class Lines:
             return ""
         seconds = (now - self._began) / made * (self._total - done)
         return f"  {datetime.timedelta(seconds=round(seconds))} left"
-
-
-def describe(snapshot: "Snapshot") -> str:
-    """Loss, log Z, lowest ESS and acceptance of the last step of a fit."""
-    last = {name: float(values[-1]) for name, values in snapshot.metrics().items()}
-    skipped = int(np.sum(snapshot.info.num_skipped))
-    return (
-        f"loss {last['loss']:.4g}  log Z {last['log_normalizer']:.4f}  "
-        f"lowest ESS {last['lowest_ess']:.0f}  accepted {last['acceptance_rate']:.0%}"
-        + (f"  skipped {skipped}" if skipped else "")
-    )

@@ -1,9 +1,9 @@
-"""Flows and states on disk: arrays in an npz file with a header, no pickle.
+"""Trees on disk: arrays in an npz file with a header, no pickle.
 
-The header holds a format version, a checksum and, for every array, its place in the
-tree, shape and dtype; loading compares all of it with what is expected. Files are
-written beside their final place and moved there, so an interrupted save leaves the old
-file as it was.
+The header holds a format version, a checksum, for every array its place in the tree,
+its shape and dtype, and what the tree is made of (`annealax._work.structure`); loading
+checks all of it. Files are written beside their final place and moved there, so an
+interrupted save leaves the old file as it was.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -23,18 +23,25 @@ import numpy as np
 from jaxtyping import PyTree
 
 from annealax._errors import AnnealaxError
+from annealax._work.structure import OpaqueError, build, describe
 
 FORMAT = "annealax"
-VERSION = 2
-"""Version 1 had no checksum, no `meta` and no NumPy arrays."""
+VERSION = 3
+
+_UNNAMED = "~"
+"""Begins the names of arrays that are no leaves of the tree, as in a static field."""
 
 
 class FileError(AnnealaxError, ValueError):
     """A file is damaged, is not ours, or does not hold what is expected."""
 
 
-class NewerFormatError(FileError):
-    """A file is whole, but a later annealax wrote it."""
+class OtherFormatError(FileError):
+    """A file is whole, but another version of annealax wrote it."""
+
+
+class NeedsLikeError(FileError):
+    """A file holds something that only its `like` can tell."""
 
 
 class Saved(NamedTuple):
@@ -42,34 +49,53 @@ class Saved(NamedTuple):
 
     Attributes:
         path: The file.
-        meta: Facts beside the arrays, as JSON keeps them.
+        meta: Facts beside the tree, as JSON keeps them.
         arrays: The arrays, by their place in the tree.
-        version: Version of the format.
+        structure: What the tree is made of.
     """
 
     path: Path
     meta: dict[str, Any]
     arrays: dict[str, np.ndarray]
-    version: int = VERSION
+    structure: Any
 
-    def restore(self, like: PyTree) -> PyTree:
-        """The pytree that was saved.
+    def restore(self, like: PyTree | None = None) -> PyTree:
+        """The tree that was saved.
 
         Args:
-            like: A pytree of the same structure, shapes and dtypes; its arrays may be
+            like: None to build the tree as the file describes it; or a pytree of the
+                same structure, shapes and dtypes, whose arrays may be
                 `jax.ShapeDtypeStruct`. Arrays come back as NumPy arrays where it has
                 them; everything in it that is not an array is kept.
 
         Raises:
-            FileError: If the file holds other arrays than `like`.
+            FileError: If the file holds other arrays than `like`, or describes
+                something that cannot be built without it.
         """
-        # Version 1 did not store NumPy arrays.
-        counts = _is_array if self.version > 1 else eqx.is_array
-        expected = _named_arrays(like, counts)
+        return self._described() if like is None else self._matching(like)
+
+    def _described(self) -> PyTree:
+        arrays = list(self.arrays.values())
+        try:
+            return build(self.structure, lambda number: arrays[number])
+        except OpaqueError as error:
+            raise NeedsLikeError(
+                f"{self.path} holds something that has no name to find it by: {error}; "
+                "give `like`, a tree of the same structure, to load it"
+            ) from error
+        except Exception as error:  # a damaged description can fail in any way
+            raise FileError(
+                f"{self.path} cannot be loaded by itself: {error}; give `like`, a tree "
+                "of the same structure"
+            ) from error
+
+    def _matching(self, like: PyTree) -> PyTree:
+        expected = _named_arrays(like)
         wanted = {name: _describe(leaf) for name, leaf in expected}
-        if list(self.arrays) != list(wanted):
-            missing = sorted(set(wanted) - set(self.arrays))
-            extra = sorted(set(self.arrays) - set(wanted))
+        names = [name for name in self.arrays if not name.startswith(_UNNAMED)]
+        if names != list(wanted):
+            missing = sorted(set(wanted) - set(names))
+            extra = sorted(set(names) - set(wanted))
             raise FileError(
                 f"{self.path} holds another structure than expected: missing "
                 f"{missing}, not expected {extra}; build `like` with the settings the "
@@ -83,45 +109,60 @@ class Saved(NamedTuple):
                     "is expected"
                 )
         leaves = [_from_numpy(self.arrays[name], leaf) for name, leaf in expected]
-        dynamic, static = eqx.partition(like, counts)
+        dynamic, static = eqx.partition(like, _is_array)
         structure = jax.tree.structure(dynamic)
         return eqx.combine(jax.tree.unflatten(structure, leaves), static)
 
 
 def save(path: str | os.PathLike, tree: PyTree) -> None:
-    """Write the arrays of a pytree (flows, a trainer's state) to a file.
+    """Write a tree (flows, a trainer's state, a result) to a file.
 
     Args:
         path: Where to write; an existing file is replaced only when all is written.
-        tree: Any pytree; leaves that are not arrays are not stored.
+        tree: Arrays, numbers, text, None and functions that have a name, in
+            containers, modules, dataclasses and named tuples. What else it holds, such
+            as a lambda, is left out, and `load` needs `like` then.
     """
     write(path, tree, {})
 
 
-def load(path: str | os.PathLike, like: PyTree) -> PyTree:
+def load(path: str | os.PathLike, like: PyTree | None = None) -> PyTree:
     """Read a file written by `save`.
 
     Args:
         path: The file.
-        like: A pytree of the same structure, shapes and dtypes, such as
-            `flows.replicate(flow, num_transitions)`; everything in it that is not an
-            array is kept.
+        like: None to load what the file describes: classes of annealax and of the
+            packages it is built on, and of your own modules that use annealax, once
+            they are imported. Or a pytree of the same structure, shapes and dtypes,
+            such as `flows.replicate(flow, num_transitions)`: the arrays are checked
+            against it, and everything in it that is not an array is kept.
 
     Raises:
-        FileError: If the file is damaged, foreign, of a newer format, or holds other
-            arrays than `like`.
+        FileError: If the file is damaged, foreign, of another format, holds other
+            arrays than `like`, or something that cannot be loaded without it.
     """
     return read(path).restore(like)
 
 
 def write(path: str | os.PathLike, tree: PyTree, meta: Mapping[str, Any]) -> None:
     """`save`, with facts that JSON can hold."""
-    arrays = {name: _to_numpy(leaf) for name, leaf in _named_arrays(tree)}
+    leaves = dict(_named_arrays(tree))
+    numbers = {id(leaf): number for number, leaf in enumerate(leaves.values())}
+
+    def number_of(array: Any) -> int:
+        if id(array) not in numbers:
+            numbers[id(array)] = len(leaves)
+            leaves[f"{_UNNAMED}{len(leaves)}"] = array
+        return numbers[id(array)]
+
+    structure = describe(tree, number_of)
+    arrays = {name: _to_numpy(leaf) for name, leaf in leaves.items()}
     header = {
         "format": FORMAT,
         "version": VERSION,
         "arrays": {name: _describe(array) for name, array in arrays.items()},
         "checksum": _checksum(arrays),
+        "structure": structure,
         "meta": meta,
     }
     numbered = {f"{i}": _plain(array) for i, array in enumerate(arrays.values())}
@@ -173,10 +214,11 @@ def _read(path: Path, file: Mapping[str, np.ndarray]) -> Saved:
     if header["format"] != FORMAT:
         raise KeyError("format")
     version = int(header["version"])
-    if version > VERSION:
-        raise NewerFormatError(
-            f"{path} has format version {version}, this annealax reads up to "
-            f"{VERSION}; upgrade annealax"
+    if version != VERSION:
+        remedy = "upgrade annealax" if version > VERSION else "save it again"
+        raise OtherFormatError(
+            f"{path} has format version {version}, this annealax reads {VERSION}; "
+            f"{remedy}"
         )
     arrays = {}
     for i, (name, description) in enumerate(header["arrays"].items()):
@@ -186,9 +228,9 @@ def _read(path: Path, file: Mapping[str, np.ndarray]) -> Saved:
         if _describe(array) != description:
             raise FileError(f"{path} is damaged: {name} contradicts the header")
         arrays[name] = array
-    if version > 1 and header["checksum"] != _checksum(arrays):
+    if header["checksum"] != _checksum(arrays):
         raise FileError(f"{path} is damaged: its arrays do not have its checksum")
-    return Saved(path, dict(header.get("meta", {})), arrays, version)
+    return Saved(path, dict(header["meta"]), arrays, header["structure"])
 
 
 def _checksum(arrays: Mapping[str, np.ndarray]) -> str:
@@ -198,10 +240,8 @@ def _checksum(arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _named_arrays(
-    tree: PyTree, counts: Callable[[Any], bool] | None = None
-) -> list[tuple[str, Any]]:
-    arrays = eqx.filter(tree, counts or _is_array)
+def _named_arrays(tree: PyTree) -> list[tuple[str, Any]]:
+    arrays = eqx.filter(tree, _is_array)
     leaves, _ = jax.tree_util.tree_flatten_with_path(arrays)
     return [(jax.tree_util.keystr(place), leaf) for place, leaf in leaves]
 

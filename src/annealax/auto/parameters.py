@@ -9,6 +9,7 @@ so that log Z is the same in both spaces.
 """
 
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -38,6 +39,9 @@ _AT_EDGE = 64
 
 _ONLY = ""
 """The name of the one parameter of a density that takes an array."""
+
+_MOST_NUMBERS = 10**7
+"""Numbers of a point: a thousand particles of them fill the largest memories."""
 
 
 class Simplex(eqx.Module):
@@ -125,8 +129,14 @@ class Space(eqx.Module):
         else:
             shapes = {_ONLY: _shape(shape, "shape")}
             supports = {_ONLY: support}
-        if sum(math.prod(each) for each in shapes.values()) == 0:
+        total = sum(math.prod(each) for each in shapes.values())
+        if total == 0:
             raise InvalidInputError(f"there is nothing to sample: shape is {shape}")
+        if total > _MOST_NUMBERS:
+            raise InvalidInputError(
+                f"a point may have at most {_MOST_NUMBERS:,} numbers; got the shape "
+                f"{reprlib.repr(shape)}"
+            )
         self.parameters = tuple(
             _parameter(name, each, supports.get(name)) for name, each in shapes.items()
         )
@@ -230,7 +240,7 @@ def _shape(shape: int | Sequence[int], name: str) -> Shape:
     if not valid or any(isinstance(size, bool) for size in sizes):
         raise InvalidInputError(
             f"the shape of {name} must be positive whole numbers, such as (2,), or () "
-            f"for one number; got {shape!r}"
+            f"for one number; got {reprlib.repr(shape)}"
         )
     return result
 
@@ -270,35 +280,43 @@ def _parameter(name: str, shape: Shape, support: Support) -> Parameter:
             f"unknown support {support!r} of {label}; use 'real', 'positive', 'unit', "
             "'simplex', a pair of bounds such as (0, 10), or a flowjax bijection"
         )
+    low, high = _bounds(support, label)
+    return Parameter(name, shape, shape, _bounded(shape, low, high), (low, high))
+
+
+def _bounds(support: Any, label: str) -> tuple[float, float]:
+    """Two numbers that rise; None, or infinity on its own side, is no bound."""
     try:
-        low, high = (math.nan if each is None else float(each) for each in support)
-    except (TypeError, ValueError):
+        low, high = (
+            end if each is None else float(each)
+            for each, end in zip(support, (-math.inf, math.inf), strict=True)
+        )
+    except (TypeError, ValueError, OverflowError):
         raise InvalidInputError(
             f"support of {label} must be a name, a pair of bounds or a flowjax "
-            f"bijection; got {support!r}"
+            f"bijection; got {reprlib.repr(support)}"
         ) from None
-    bijection = _bounded(shape, low, high, label)
-    low, high = (
-        each if math.isfinite(each) else end
-        for each, end in ((low, -math.inf), (high, math.inf))
-    )
-    return Parameter(name, shape, shape, bijection, (low, high))
+    if not low < high:  # so neither is NaN
+        raise InvalidInputError(f"the bounds of {label} must rise, got ({low}, {high})")
+    largest = float(jnp.finfo(jnp.result_type(float)).max)
+    if any(largest < abs(each) < math.inf for each in (low, high)):
+        raise InvalidInputError(
+            f"the bounds of {label} must lie within {largest:.2g}, or be None where "
+            f"there is none; got ({low}, {high})"
+        )
+    return low, high
 
 
-def _bounded(shape: Shape, low: float, high: float, label: str) -> AbstractBijection:
-    """Bounds on one side (the other is None or infinite) or on both."""
+def _bounded(shape: Shape, low: float, high: float) -> AbstractBijection:
+    """Bounds on both sides, on one, or on none."""
     has_low, has_high = math.isfinite(low), math.isfinite(high)
     if has_low and has_high:
-        if not low < high:
-            raise InvalidInputError(
-                f"the bounds of {label} must rise, got ({low}, {high})"
-            )
         return _interval(shape, low, high)
-    if not (has_low or has_high):
-        return Identity(shape)  # type: ignore[call-arg]
     if has_low:
         return Chain([_exp(shape), Affine(jnp.full(shape, low), jnp.ones(shape))])
-    return Chain([_exp(shape), Reflect(shape, high)])
+    if has_high:
+        return Chain([_exp(shape), Reflect(shape, high)])
+    return Identity(shape)  # type: ignore[call-arg]
 
 
 class Reflect(AbstractBijection):

@@ -333,7 +333,7 @@ class Sample:
 
     def propose(self, key: PRNGKeyArray) -> "Replicate":
         """One more run of the frozen sampler, in the user's space: for `pimh`."""
-        return Replicate(self.sampler.run(key, self.flows), self.plan.start, self.space)
+        return propose(key, self.density, self.plan, self.flows)
 
     def summary(self) -> str:
         """All that matters on one screen."""
@@ -347,9 +347,9 @@ class Sample:
 
     def plot(self) -> "Figure":
         """Pictures of the answer, as a matplotlib figure."""
-        from annealax.auto._plot import draw  # noqa: PLC0415
+        from annealax.report.charts import draw_sample  # noqa: PLC0415
 
-        return draw(self)
+        return draw_sample(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -386,6 +386,17 @@ class Replicate(eqx.Module):
 
     def _place(self, z: Array) -> Any:
         return self.space.constrain(self.start.bijection.transform(z))[0]
+
+
+def propose(
+    key: PRNGKeyArray,
+    density: FreeDensity,
+    plan: Plan,
+    flows: AbstractBijection | None,
+) -> Replicate:
+    """A run of the frozen sampler, in the user's space."""
+    result = plan.sampler(density).run(key, flows)
+    return Replicate(result, plan.start, density.space)
 
 
 def pool_replicates(results: list[Result], plan: Plan) -> dict[str, Any]:

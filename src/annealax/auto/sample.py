@@ -22,8 +22,7 @@ from typing import Any
 import jax
 import jax.random as jr
 import numpy as np
-from flowjax.bijections import AbstractBijection
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array
 from rich.console import Console
 
 from annealax._checks import seed_number, unknown_name, whole_number
@@ -31,15 +30,13 @@ from annealax._errors import InvalidInputError
 from annealax._estimates import log_mean
 from annealax._keys import named_key
 from annealax._result import Result
-from annealax._sampler import Sampler
 from annealax._work.budget import Budget, as_budget
-from annealax._work.checkpoint import Checkpoint, as_checkpoint
+from annealax._work.checkpoint import Checkpoint, as_checkpoint, once
+from annealax._work.drive import Callback, as_callbacks, call_all
 from annealax._work.fingerprint import fingerprint
-from annealax._work.snapshots import Callback, as_callbacks, call_all
-from annealax.auto._kept import Kept
 from annealax.auto.density import CountedDensity, FreeDensity
 from annealax.auto.doubts import doubts
-from annealax.auto.flows import FAMILIES, choose_flows, families_for, train_flows
+from annealax.auto.flows import FAMILIES, choose_flows, families_for
 from annealax.auto.knowledge import Posterior, Prior, as_prior, gather
 from annealax.auto.modes import Ascents, find_modes
 from annealax.auto.parameters import Space, Support
@@ -69,6 +66,9 @@ _PRECISE = 0.03
 
 _GOOD_ENOUGH = 0.05
 """Flows are not tried where the error of log Z will be below this."""
+
+FLOW_CHOICES = ("auto", "none", *FAMILIES)
+"""What `flow` can be."""
 
 Say = Callable[[str], None]
 
@@ -134,9 +134,9 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         SamplingError: If the density cannot be sampled from any start.
     """
     prior = None if prior is None else as_prior(prior)
-    free = _density(log_density, shape, support, prior)
-    if flow not in (choices := ("auto", "none", *FAMILIES)):
-        raise unknown_name("flow", str(flow), choices)
+    free = free_density(log_density, shape, support, prior)
+    if flow not in FLOW_CHOICES:
+        raise unknown_name("flow", str(flow), FLOW_CHOICES)
     for name, number in (
         ("num_particles", num_particles),
         ("num_replicates", num_replicates),
@@ -148,7 +148,8 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     numbers = (int(seed), flow, num_particles, num_replicates, spending)
     given = (log_density, shape, support, prior, region, initial)
     arguments = fingerprint((*given, *numbers))
-    kept = Kept(as_checkpoint(checkpoint), {"work": "sample", "arguments": arguments})
+    identity = {"work": "sample", "arguments": arguments}
+    keep = functools.partial(once, as_checkpoint(checkpoint), identity=identity)
     callbacks, say = as_callbacks(callback), _teller(progress)
     density = CountedDensity(free, free.space.size)
     many = density.size > MANY_DIMENSIONS
@@ -160,13 +161,10 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         seen = search(named_key(key, "search"), density, known, say)
 
     def affordable(name: str, measured: Measured) -> int:
-        # With a budget of time the clock decides, so what it decided is kept.
-        def count() -> np.ndarray:
-            return np.asarray(ledger.replicates(allowed, measured, many))
-
         if num_replicates is not None:
             return num_replicates
-        return int(kept.once(name, count, like=np.asarray(0)))
+        # With a budget of time the clock decides, so what it decided is kept.
+        return keep(name, lambda: ledger.replicates(allowed, measured, many))
 
     effort, history = Effort(), []
     for attempt in range(_ATTEMPTS):
@@ -188,15 +186,19 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
             reason = _reason_against_flows(flow, allowed, measured, count, effort)
             flows = None
             if not reason:
-                flows, reason = _flows(
+                families = families_for(density.size) if flow == "auto" else (flow,)
+                choose = functools.partial(
+                    choose_flows,
                     named_key(subkey, "flows"),
                     sampler,
                     density,
-                    flow,
-                    kept,
-                    _name("flows", attempt),
+                    families,
                     say,
+                    forced=flow != "auto",
                 )
+                # The decision rests on the clock, and must not be taken twice.
+                chosen = keep(_name("flows", attempt), choose)
+                flows, reason = chosen.flows, chosen.reason
 
         say(f"flows: {reason}")
         with ledger.stage("answer"):
@@ -206,12 +208,10 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
             remedy = None
             began = time.perf_counter()
             for index in range(count):
-                compute = functools.partial(
+                run = functools.partial(
                     sampler.run, named_key(key_answer, index), flows
                 )
-                name = _name(f"replicate-{index + 1}", attempt)
-                like = results[0] if results else None
-                result = kept.once(name, compute, like=like)
+                result = keep(_name(f"replicate-{index + 1}", attempt), run)
                 results.append(jax.block_until_ready(result))
                 density.spend(float(result.num_evaluations))
                 seconds = time.perf_counter() - began
@@ -230,6 +230,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         with ledger.stage("start"):
             seen, effort = improve(remedy.seen, say), remedy.effort
 
+    assert best is not None
     with ledger.stage("modes"):
         pool = pool_replicates(results, plan)
         x = np.asarray(pool["vectors"], np.float64)
@@ -260,8 +261,8 @@ def _name(name: str, attempt: int) -> str:
     return f"again-{attempt}-{name}" if attempt else name
 
 
-def _density(
-    log_density: Any, shape: Any, support: Any, prior: Prior | None
+def free_density(
+    log_density: Any, shape: Any, support: Any, prior: Prior | None = None
 ) -> FreeDensity:
     """The density of one unconstrained vector, checked."""
     if not callable(log_density):
@@ -358,31 +359,3 @@ def _reason_against_flows(
     if flow == "auto" and budget is not None and num_replicates <= 2 * _MIN_REPLICATES:
         return "not tried: the budget is too small to train them"
     return ""
-
-
-def _flows(
-    key: PRNGKeyArray,
-    sampler: Sampler,
-    density: CountedDensity,
-    flow: str,
-    kept: Kept,
-    label: str,
-    say: Say,
-) -> tuple[AbstractBijection | None, str]:
-    """Flows that pay for themselves, or that were asked for, and why.
-
-    The decision rests on the clock, and must not be taken twice.
-    """
-    forced = flow != "auto"
-    families = (flow,) if forced else families_for(density.size)
-    decided = kept.saved(label, np.asarray(0))
-    if decided is not None:
-        if decided < 0:
-            return None, "tried and dropped before"
-        name = families[int(decided)]
-        trained = train_flows(key, sampler, density, name)
-        return trained, f"{name}, as decided before"
-    chosen = choose_flows(key, sampler, density, families, say, forced=forced)
-    index = families.index(chosen.family) if chosen.family else -1
-    kept.once(label, lambda: np.asarray(index), like=np.asarray(0))
-    return chosen.flows, chosen.reason

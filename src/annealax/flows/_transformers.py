@@ -12,9 +12,9 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
+from annealax._checks import positive_number, unknown_name
 from annealax._errors import InvalidInputError
 
 _Params = Float[Array, "params *shape"]
@@ -90,8 +90,7 @@ class Spline(AbstractTransformer):
             raise InvalidInputError(
                 f"num_bins must be at least 2 and below 1000, got {self.num_bins}"
             )
-        if not 0 < self.bound < np.inf:
-            raise InvalidInputError(f"bound must be positive, got {self.bound}")
+        positive_number("bound", self.bound)
 
     @property
     def num_params(self) -> int:
@@ -182,3 +181,11 @@ def _displace(b: _Bin, xi: Array) -> tuple[Array, Array]:
     shift = (b.y0 - b.x0) + (b.height - b.width) * xi + bump
     above = slope + (b.d1 - slope) * xi * xi + (b.d0 - slope) * rest * rest
     return shift, 2 * jnp.log(slope / below) + jnp.log(above)
+
+
+def transformer_named(name: str, num_bins: int, bound: float) -> AbstractTransformer:
+    """The transformer that an option of a flow names."""
+    kinds = {"affine": Affine(), "spline": Spline(num_bins, bound)}
+    if name not in kinds:
+        raise unknown_name("transformer", name, kinds)
+    return kinds[name]

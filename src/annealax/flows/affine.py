@@ -7,7 +7,7 @@ from flowjax.bijections import Affine
 from jaxtyping import PRNGKeyArray
 from paramax.wrappers import AbstractUnwrappable
 
-from annealax.flows._validation import check_shape
+from annealax.flows.base import flow_shape
 
 
 def diagonal_affine(key: PRNGKeyArray | None, shape: tuple[int, ...] | int) -> Affine:
@@ -18,7 +18,7 @@ def diagonal_affine(key: PRNGKeyArray | None, shape: tuple[int, ...] | int) -> A
         shape: Shape of one configuration.
     """
     del key
-    zeros = jnp.zeros(check_shape(shape))
+    zeros = jnp.zeros(flow_shape(shape))
     # flowjax's softplus scale is not exactly one at the start; exp(0) is.
     scale: AbstractUnwrappable = paramax.Parameterize(jnp.exp, zeros)
     return eqx.tree_at(

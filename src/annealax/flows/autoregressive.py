@@ -17,8 +17,9 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from annealax._checks import whole_numbers
 from annealax.flows._transformers import AbstractTransformer, Affine, Spline
-from annealax.flows._validation import check_shape, check_widths
+from annealax.flows.base import flow_shape
 
 # Masked matrices are block triangular: computing by groups of rows, each with the
 # columns it may see, leaves out zeros. Two groups save a sixth of a value and gradient
@@ -42,7 +43,7 @@ def affine_autoregressive(
         activation: Nonlinearity.
     """
     return Autoregressive(
-        key, shape, Affine(), check_widths("hidden", hidden), activation
+        key, shape, Affine(), whole_numbers("hidden", hidden), activation
     )
 
 
@@ -67,9 +68,9 @@ def spline_autoregressive(
         activation: Nonlinearity.
     """
     if hidden is None:
-        hidden = (10 * int(np.prod(check_shape(shape))),) * 2
+        hidden = (10 * int(np.prod(flow_shape(shape))),) * 2
     return Autoregressive(
-        key, shape, Spline(num_bins, bound), check_widths("hidden", hidden), activation
+        key, shape, Spline(num_bins, bound), whole_numbers("hidden", hidden), activation
     )
 
 
@@ -89,7 +90,7 @@ class Autoregressive(AbstractBijection):
         hidden: tuple[int, ...],
         activation: Callable[[Array], Array],
     ):
-        self.shape = check_shape(shape)
+        self.shape = flow_shape(shape)
         self.cond_shape = None
         self.transformer = transformer
         self.network = MaskedNetwork(

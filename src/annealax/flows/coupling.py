@@ -17,9 +17,13 @@ import numpy as np
 from flowjax.bijections import AbstractBijection, Chain
 from jaxtyping import Array, PRNGKeyArray
 
+from annealax._checks import whole_number, whole_numbers
 from annealax._errors import InvalidInputError
-from annealax.flows._transformers import AbstractTransformer, Affine, Spline
-from annealax.flows._validation import check_shape, check_widths
+from annealax.flows._transformers import (
+    AbstractTransformer,
+    transformer_named,
+)
+from annealax.flows.base import flow_shape
 
 
 def coupling(
@@ -48,24 +52,16 @@ def coupling(
         bound: The splines act on [-bound, bound].
         activation: Nonlinearity.
     """
-    shape = check_shape(shape)
+    shape = flow_shape(shape)
     dim = int(np.prod(shape))
     if dim < 2:
         raise InvalidInputError(
             f"a coupling flow needs at least two coordinates, got shape {shape}; use "
             "diagonal_affine or spline_autoregressive"
         )
-    if num_layers < 1:
-        raise InvalidInputError(f"num_layers must be at least 1, got {num_layers}")
-    kinds: dict[str, AbstractTransformer] = {
-        "affine": Affine(),
-        "spline": Spline(num_bins, bound),
-    }
-    if transformer not in kinds:
-        raise InvalidInputError(
-            f"unknown transformer {transformer!r}; choose from {list(kinds)}"
-        )
-    widths = check_widths("hidden", hidden)
+    num_layers = whole_number("num_layers", num_layers)
+    kind = transformer_named(transformer, num_bins, bound)
+    widths = whole_numbers("hidden", hidden)
     layers, order = [], np.arange(dim)
     for index in range(num_layers):
         key, key_split, key_layer = jr.split(key, 3)
@@ -79,7 +75,7 @@ def coupling(
                 shape,
                 tuple(map(int, frozen)),
                 tuple(map(int, moving)),
-                kinds[transformer],
+                kind,
                 widths,
                 activation,
             )

@@ -32,6 +32,7 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from annealax._checks import whole_number, whole_numbers
 from annealax._errors import InvalidInputError
 from annealax.flows._lattice_ops import (
     Permutations,
@@ -41,8 +42,12 @@ from annealax.flows._lattice_ops import (
     mix,
     spread,
 )
-from annealax.flows._transformers import AbstractTransformer, Affine, Spline
-from annealax.flows._validation import check_shape, check_widths
+from annealax.flows._transformers import (
+    AbstractTransformer,
+    Spline,
+    transformer_named,
+)
+from annealax.flows.base import flow_shape
 
 _Half = Float[Array, "_ half"]
 
@@ -75,37 +80,29 @@ def lattice_coupling(
         odd: Make the flow odd, T(-phi) = -T(phi), so that it keeps a symmetry under a
             change of sign. Costs up to twice as much.
     """
-    sides = check_shape(shape)
+    sides = flow_shape(shape)
     if len(sides) != 2 or any(n % 2 for n in sides):
         raise InvalidInputError(
             f"a periodic checkerboard needs two sides of even length, got {shape}; use "
             "annealax.flows.coupling for other shapes"
         )
-    if num_layers < 1:
-        raise InvalidInputError(f"num_layers must be at least 1, got {num_layers}")
+    num_layers = whole_number("num_layers", num_layers)
     if kernel_size < 3 or kernel_size % 2 == 0:
         raise InvalidInputError(
             f"kernel_size must be odd and at least 3, got {kernel_size}"
         )
-    widths = check_widths("channels", channels)
+    widths = whole_numbers("channels", channels)
     if not widths:
         raise InvalidInputError("channels must name at least one hidden layer, got ()")
-    kinds: dict[str, AbstractTransformer] = {
-        "affine": Affine(),
-        "spline": Spline(num_bins, bound),
-    }
-    if transformer not in kinds:
-        raise InvalidInputError(
-            f"unknown transformer {transformer!r}; choose from {list(kinds)}"
-        )
-    sizes = (1, *widths, kinds[transformer].num_params)
+    kind = transformer_named(transformer, num_bins, bound)
+    sizes = (1, *widths, kind.num_params)
     return LatticeCoupling(
         shape=sides,
         cond_shape=None,
         networks=tuple(
             _network(subkey, sizes, kernel_size) for subkey in jr.split(key, num_layers)
         ),
-        transformer=kinds[transformer],
+        transformer=kind,
         activation=activation,
         odd=odd,
     )

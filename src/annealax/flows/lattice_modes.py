@@ -33,7 +33,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from annealax._errors import InvalidInputError
 from annealax.flows._transformers import Spline
-from annealax.flows._validation import check_shape
+from annealax.flows.base import flow_shape
 
 
 def lattice_modes(
@@ -52,7 +52,7 @@ def lattice_modes(
         bound: The spline acts where |M| times the square root of the volume is below.
     """
     del key
-    sides = check_shape(shape)
+    sides = flow_shape(shape)
     if len(sides) != 2:
         raise InvalidInputError(f"a lattice has two sides, got the shape {shape}")
     if num_bins % 2 or num_bins < 2:
@@ -77,7 +77,7 @@ def lattice_sites(key: PRNGKeyArray | None, shape: tuple[int, ...]) -> "LatticeS
     """
     del key
     zero = jnp.zeros(())
-    return LatticeSites(check_shape(shape), None, zero, zero, zero)
+    return LatticeSites(flow_shape(shape), None, zero, zero, zero)
 
 
 class LatticeModes(AbstractBijection):

@@ -12,7 +12,6 @@ import jax.random as jr
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
 
 from annealax._cotangents import gate
-from annealax._errors import InvalidInputError
 
 # A proposal this much worse has no chance, in either precision: its derivatives, which
 # may have overflowed, must not matter.
@@ -156,10 +155,3 @@ def _choose(accepted: Array, proposal: PyTree, current: PyTree) -> PyTree:
         return current
 
     return jax.lax.cond(jnp.any(accepted), choose, stay, accepted, proposal, current)
-
-
-def check_count(name: str, value: int) -> int:
-    """A positive whole number, or an error that names it."""
-    if isinstance(value, bool) or int(value) != value or value < 1:
-        raise InvalidInputError(f"{name} must be a positive whole number, got {value}")
-    return int(value)

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from annealax._checks import whole_number
 from annealax._cotangents import shield
 from annealax._noise import noise
 from annealax.kernels._schedule import AbstractSchedule, Constant, as_schedule
@@ -32,7 +33,6 @@ from annealax.kernels.base import (
     KernelInfo,
     Point,
     accept,
-    check_count,
 )
 
 
@@ -66,8 +66,8 @@ class HMC(AbstractKernel):
             if isinstance(scale, AbstractSchedule)
             else Constant(jnp.asarray(scale, jnp.result_type(float)))
         )
-        self.num_leapfrog = check_count("num_leapfrog", num_leapfrog)
-        self.num_steps = check_count("num_steps", num_steps)
+        self.num_leapfrog = whole_number("num_leapfrog", num_leapfrog)
+        self.num_steps = whole_number("num_steps", num_steps)
 
     def move(self, key, point, log_density, beta):
         """Make `num_steps` trajectories."""

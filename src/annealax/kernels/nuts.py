@@ -10,8 +10,9 @@ import jax.random as jr
 from blackjax.mcmc.hmc import HMCState
 from jaxtyping import ArrayLike
 
+from annealax._checks import whole_number
 from annealax.kernels._schedule import AbstractSchedule, as_schedule
-from annealax.kernels.base import AbstractKernel, KernelInfo, Point, check_count
+from annealax.kernels.base import AbstractKernel, KernelInfo, Point
 
 
 class NUTS(AbstractKernel):
@@ -37,8 +38,8 @@ class NUTS(AbstractKernel):
         max_doublings: int = 6,
     ):
         self.step_size = as_schedule("step_size", step_size)
-        self.num_steps = check_count("num_steps", num_steps)
-        self.max_doublings = check_count("max_doublings", max_doublings)
+        self.num_steps = whole_number("num_steps", num_steps)
+        self.max_doublings = whole_number("max_doublings", max_doublings)
 
     def move(self, key, point, log_density, beta):
         """Make `num_steps` trajectories."""

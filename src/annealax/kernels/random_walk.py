@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import ArrayLike
 
+from annealax._checks import whole_number
 from annealax._cotangents import gate, shield
 from annealax.kernels._schedule import AbstractSchedule, as_schedule
 from annealax.kernels.base import (
     AbstractKernel,
     KernelInfo,
     accept,
-    check_count,
     point_at,
 )
 
@@ -37,7 +37,7 @@ class RandomWalk(AbstractKernel):
         num_steps: int = 1,
     ):
         self.step_size = as_schedule("step_size", step_size)
-        self.num_steps = check_count("num_steps", num_steps)
+        self.num_steps = whole_number("num_steps", num_steps)
 
     def move(self, key, point, log_density, beta):
         """Make `num_steps` proposals."""

@@ -1,5 +1,6 @@
 """Targets: densities with known answers, and models from applications."""
 
+from annealax.targets._posterior import AbstractPosterior as AbstractPosterior
 from annealax.targets.base import AbstractTarget as AbstractTarget
 from annealax.targets.brownian import BrownianMotion as BrownianMotion
 from annealax.targets.challenging_mixture import (

@@ -1,15 +1,18 @@
 r"""Mixtures: $\log p(x) = \log \sum_k w_k p_k(x)$, with $r_k = w_k p_k(x) / p(x)$."""
 
 from abc import abstractmethod
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int
 
-from annealax.targets._validation import check_configuration
-from annealax.targets.base import AbstractTarget
+from annealax._checks import finite_array
+from annealax._errors import InvalidInputError
+from annealax.targets.base import AbstractTarget, check_configuration
 
 
 class AbstractMixture(AbstractTarget):
@@ -64,3 +67,31 @@ def _log_density_jvp(primals, tangents):
         )
         tangent = tangent + change
     return value, tangent
+
+
+def component_means(value: Any) -> np.ndarray:
+    """Means of shape (components, dim)."""
+    means = finite_array("means", value)
+    if means.ndim != 2:
+        raise InvalidInputError(
+            f"means must have shape (components, dim), got {means.shape}; for one "
+            "component pass means[None]."
+        )
+    return means
+
+
+def normalised_weights(weights: Any, num_components: int) -> np.ndarray:
+    """Component weights that sum to 1; None means equal weights."""
+    if weights is None:
+        return np.full(num_components, 1.0 / num_components)
+    weights = finite_array("weights", weights)
+    if weights.shape != (num_components,):
+        raise InvalidInputError(
+            f"weights must have shape ({num_components},), one per row of means, got "
+            f"{weights.shape}."
+        )
+    if np.any(weights <= 0):
+        raise InvalidInputError(
+            f"weights must be above 0, got {weights}; leave out components of weight 0."
+        )
+    return weights / weights.sum()

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import ArrayLike
 
+from annealax._checks import whole_numbers
 from annealax._errors import InvalidInputError
 from annealax.targets._csv import Table, read_csv
-from annealax.targets._validation import dimension
 
 Window = Sequence[Sequence[float | int]] | np.ndarray
 
@@ -60,8 +60,12 @@ def _coordinate_columns(table: Table) -> tuple[str, str]:
 
 
 def _check_grid(grid: int | tuple[int, int]) -> tuple[int, int]:
-    columns, rows = (grid, grid) if isinstance(grid, int) else grid
-    return dimension("grid", columns, 2), dimension("grid", rows, 2)
+    sizes = whole_numbers("grid", grid, at_least=2)
+    if len(sizes) > 2 or not sizes:
+        raise InvalidInputError(
+            f"grid must be one number, or columns and rows, got {grid}"
+        )
+    return sizes[0], sizes[-1]
 
 
 def _check_window(window: Window) -> tuple[np.ndarray, np.ndarray]:

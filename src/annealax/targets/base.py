@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from annealax._errors import InvalidInputError
+
 
 class AbstractTarget(eqx.Module):
     """An unnormalised log density that knows its shape and, maybe, its log Z.
@@ -29,3 +31,12 @@ class AbstractTarget(eqx.Module):
     def observables(self) -> Mapping[str, Callable[[Array], Array]]:
         """Named functions of one configuration whose expectations are of interest."""
         return {}
+
+
+def check_configuration(shape: tuple[int, ...], x: Array) -> None:
+    """Refuse anything but one configuration: broadcasting would be silently wrong."""
+    if x.shape != shape:
+        raise InvalidInputError(
+            f"this target takes one configuration of shape {shape}, got {x.shape}; use "
+            "jax.vmap over a batch of configurations."
+        )

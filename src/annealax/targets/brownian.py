@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from annealax.targets._csv import load_numbers
 from annealax.targets._posterior import AbstractPosterior, log_normal
-from annealax.targets._validation import check_configuration
+from annealax.targets.base import check_configuration
 
 
 class BrownianMotion(AbstractPosterior):

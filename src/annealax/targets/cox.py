@@ -26,22 +26,83 @@ from typing import ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float
 
+from annealax._checks import finite_array, finite_number, positive_number
 from annealax._errors import InvalidInputError
-from annealax.targets._cox_prior import CoxDensity
 from annealax.targets._csv import load_numbers
 from annealax.targets._points import Window, bin_points, read_points
-from annealax.targets._reflection import covariance_blocks, half_square, log_det_fold
-from annealax.targets._validation import (
-    check_configuration,
-    finite_array,
-    finite_float,
-    positive_float,
+from annealax.targets._reflection import (
+    covariance_blocks,
+    fold,
+    half_square,
+    log_det_fold,
 )
-from annealax.targets.base import AbstractTarget
+from annealax.targets.base import AbstractTarget, check_configuration
 
 _PANEL = 128  # rows of the Cholesky factor in one product; skips most of its zeros
+
+
+class CoxDensity(eqx.Module):
+    """Log density of the (whitened) field, differentiable in all parameters.
+
+    The prior's parameters may be traced, to learn them. The covariance is factorised
+    when the density is built, not when it is evaluated.
+
+    Args:
+        counts: Number of points in each cell.
+        covariance: Prior covariance, of shape (columns, rows, columns, rows).
+        mean: Prior mean.
+        whitened: Whether the configuration is the whitened field.
+    """
+
+    counts: Float[Array, "columns rows"]
+    factors: tuple[Array, ...]  # transposed: the Cholesky factor, or inverses of four
+    mean: Float[Array, ""]
+    log_constant: Float[Array, ""]
+    whitened: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        counts: Float[Array, "columns rows"],
+        covariance: Float[Array, "columns rows columns rows"],
+        mean: Float[Array, ""],
+        *,
+        whitened: bool,
+    ):
+        self.counts, self.mean, self.whitened = counts, mean, whitened
+        size = counts.size
+        constant = jnp.asarray(-0.5 * size * math.log(2 * math.pi), counts.dtype)
+        if whitened:
+            self.factors = (jnp.linalg.cholesky(covariance.reshape(size, size)).T,)
+            self.log_constant = constant
+            return
+        blocks = [jnp.linalg.cholesky(block) for block in covariance_blocks(covariance)]
+        half_log_det = sum(jnp.sum(jnp.log(jnp.diagonal(block))) for block in blocks)
+        self.log_constant = constant + log_det_fold(*counts.shape) - half_log_det
+        self.factors = tuple(
+            solve_triangular(
+                block, jnp.eye(len(block), dtype=block.dtype), lower=True
+            ).T
+            for block in blocks
+        )
+
+    def __call__(self, x: Float[Array, "*shape"]) -> Float[Array, ""]:
+        """Log density of one configuration."""
+        if x.shape != self.counts.shape:
+            check_configuration((self.counts.size,), x)
+        if self.whitened:
+            field = self.mean + _product(x, self.factors[0])
+            prior = -0.5 * jnp.sum(x * x)
+        else:
+            field = x
+            centred = x.reshape(self.counts.shape) - self.mean
+            white = map(_product, fold(centred), self.factors)
+            prior = -0.5 * jnp.sum(jnp.stack([jnp.sum(part**2) for part in white]))
+        field = field.reshape(self.counts.shape)
+        likelihood = jnp.sum(self.counts * field - jnp.exp(field) / self.counts.size)
+        return self.log_constant + prior + likelihood
 
 
 class LogGaussianCox(AbstractTarget):
@@ -87,12 +148,12 @@ class LogGaussianCox(AbstractTarget):
         sides: Sequence[float | int] = (1.0, 1.0),
     ):
         table = _check_counts(counts)
-        self.variance = positive_float("variance", variance)
-        self.length_scale = positive_float("length_scale", length_scale)
-        self.mean = None if mean is None else finite_float("mean", mean)
+        self.variance = positive_number("variance", variance)
+        self.length_scale = positive_number("length_scale", length_scale)
+        self.mean = None if mean is None else finite_number("mean", mean)
         self.sides = (
-            positive_float("sides", sides[0]),
-            positive_float("sides", sides[1]),
+            positive_number("sides", sides[0]),
+            positive_number("sides", sides[1]),
         )
         self.num_points = int(table.sum())
         if mean is None and self.num_points == 0:
@@ -283,6 +344,10 @@ class LogGaussianCoxPines(LogGaussianCox):
     def points() -> np.ndarray:
         """Positions of the saplings in metres, of shape (126, 2)."""
         return load_numbers("finpines_raw.csv", ("x_m", "y_m"))
+
+
+def _product(x: Array, factor: Array) -> Array:
+    return jnp.matmul(x.reshape(-1), factor, precision="highest")
 
 
 def _precision_blocks(covariance: np.ndarray) -> tuple[list[np.ndarray], float]:

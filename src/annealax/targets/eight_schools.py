@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from annealax.targets._posterior import AbstractPosterior, log_normal
-from annealax.targets._validation import check_configuration
+from annealax.targets.base import check_configuration
 
 _EFFECTS = (28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0)
 _ERRORS = (15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from annealax.targets._validation import check_configuration, dimension, positive_float
-from annealax.targets.base import AbstractTarget
+from annealax._checks import positive_number, whole_number
+from annealax.targets.base import AbstractTarget, check_configuration
 
 
 class Funnel(AbstractTarget):
@@ -26,8 +26,8 @@ class Funnel(AbstractTarget):
     log_normalizer: float | None = eqx.field(static=True)
 
     def __init__(self, dim: int = 10, scale: float = 3.0):
-        self.shape = (dimension("dim", dim, 2),)
-        self.scale = positive_float("scale", scale)
+        self.shape = (whole_number("dim", dim, at_least=2),)
+        self.scale = positive_number("scale", scale)
         self.log_normalizer = 0.0
 
     def __call__(self, x: Float[Array, " dim"]) -> Float[Array, ""]:

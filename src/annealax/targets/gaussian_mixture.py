@@ -10,16 +10,14 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from annealax._checks import finite_array, whole_number
 from annealax._errors import InvalidInputError
-from annealax.targets._mixture import AbstractMixture
-from annealax.targets._validation import (
-    cholesky,
+from annealax.targets._mixture import (
+    AbstractMixture,
     component_means,
-    dimension,
-    finite_array,
     normalised_weights,
-    standard_deviations,
 )
+from annealax.targets.normal import cholesky, standard_deviations
 
 
 class GaussianMixture(AbstractMixture):
@@ -92,7 +90,7 @@ class GaussianMixture(AbstractMixture):
             dim: Dimension.
             seed: Seed of NumPy's generator for the means.
         """
-        shape = (40, dimension("dim", dim, 1))
+        shape = (40, whole_number("dim", dim, at_least=1))
         return cls(np.random.default_rng(seed).uniform(-40.0, 40.0, shape))
 
     def component_log_densities(

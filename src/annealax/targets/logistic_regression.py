@@ -17,14 +17,11 @@ import numpy as np
 from jax.scipy import stats
 from jaxtyping import Array, ArrayLike, Float
 
+from annealax._checks import finite_array, positive_number
 from annealax._errors import InvalidInputError
 from annealax.targets._csv import Table, read_csv
 from annealax.targets._posterior import AbstractPosterior
-from annealax.targets._validation import (
-    check_configuration,
-    finite_array,
-    positive_float,
-)
+from annealax.targets.base import check_configuration
 
 _PRIORS = {
     "normal": lambda x, scale: stats.norm.logpdf(x, scale=scale),
@@ -97,7 +94,7 @@ class LogisticRegression(AbstractPosterior):
         )
         self.names = names
         self.prior = prior
-        self.prior_scale = positive_float("prior_scale", prior_scale)
+        self.prior_scale = positive_number("prior_scale", prior_scale)
         self.shape = (len(names),)
         self.log_normalizer = None
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from annealax._checks import whole_number
 from annealax._errors import InvalidInputError
-from annealax.targets._validation import check_configuration, dimension
-from annealax.targets.base import AbstractTarget
+from annealax.targets.base import AbstractTarget, check_configuration
 
 
 class ManyWell(AbstractTarget):
@@ -34,7 +34,7 @@ class ManyWell(AbstractTarget):
     positive_probability: float = eqx.field(static=True)
 
     def __init__(self, dim: int = 32):
-        dim = dimension("dim", dim, 2)
+        dim = whole_number("dim", dim, at_least=2)
         if dim % 2:
             raise InvalidInputError(
                 f"dim must be even, since coordinates come in pairs, got {dim}; use "

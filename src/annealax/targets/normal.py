@@ -9,16 +9,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from annealax._checks import finite_array, finite_number, whole_number
 from annealax._errors import InvalidInputError
-from annealax.targets._validation import (
-    check_configuration,
-    cholesky,
-    dimension,
-    finite_array,
-    finite_float,
-    standard_deviations,
-)
-from annealax.targets.base import AbstractTarget
+from annealax.targets.base import AbstractTarget, check_configuration
 
 
 class Normal(AbstractTarget):
@@ -50,7 +43,7 @@ class Normal(AbstractTarget):
         self, mean: Any, covariance: Any = None, *, log_normalizer: float = 0.0
     ):
         mean = finite_array("mean", mean)
-        log_normalizer = finite_float("log_normalizer", log_normalizer)
+        log_normalizer = finite_number("log_normalizer", log_normalizer)
         if covariance is None:
             covariance = np.ones(mean.shape)
         covariance = finite_array("covariance", covariance)
@@ -99,8 +92,8 @@ class Normal(AbstractTarget):
                 [1, 1e12] so that float64 can factorise the covariance.
             log_normalizer: The log normalising constant.
         """
-        dim = dimension("dim", dim, 2)
-        condition_number = finite_float("condition_number", condition_number)
+        dim = whole_number("dim", dim, at_least=2)
+        condition_number = finite_number("condition_number", condition_number)
         if not 1.0 <= condition_number <= 1e12:
             raise InvalidInputError(
                 f"condition_number must lie in [1, 1e12], got {condition_number}."
@@ -131,3 +124,33 @@ class Normal(AbstractTarget):
         if self.factor.shape == self.shape:
             return self.mean + self.factor * noise
         return self.mean + noise @ self.factor.T
+
+
+def cholesky(name: str, covariance: np.ndarray) -> np.ndarray:
+    """Cholesky factors of covariances of shape (..., dim, dim), in float64."""
+    transposed = np.swapaxes(covariance, -1, -2)
+    # Loose enough for a matrix that was computed in float32.
+    asymmetry, size = np.abs(covariance - transposed).max(), np.abs(covariance).max()
+    if asymmetry > 1e-5 * size:
+        raise InvalidInputError(
+            f"{name} must be symmetric, but entries differ from their mirror image by "
+            f"up to {asymmetry:.3g}; pass (C + C.T) / 2 if that is what is meant."
+        )
+    symmetric = 0.5 * (covariance + transposed)
+    try:
+        return np.linalg.cholesky(symmetric)
+    except np.linalg.LinAlgError:
+        raise InvalidInputError(
+            f"{name} must be positive definite, but its smallest eigenvalue is "
+            f"{np.linalg.eigvalsh(symmetric).min():.3g}; remove redundant coordinates "
+            "or add a small multiple of the identity."
+        ) from None
+
+
+def standard_deviations(name: str, variances: np.ndarray) -> np.ndarray:
+    """Square roots of variances, refused unless all are above 0."""
+    if np.any(variances <= 0):
+        raise InvalidInputError(
+            f"{name} holds variances, which must be above 0, got {variances}."
+        )
+    return np.sqrt(variances)

@@ -26,9 +26,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from annealax import observables
+from annealax._checks import finite_number, whole_numbers
 from annealax._errors import InvalidInputError
-from annealax.targets._validation import check_configuration, dimension, finite_float
-from annealax.targets.base import AbstractTarget
+from annealax.targets.base import AbstractTarget, check_configuration
 
 
 class Phi4(AbstractTarget):
@@ -58,9 +58,9 @@ class Phi4(AbstractTarget):
                 f"shape must hold the two sides of the lattice, got {shape}; use "
                 "(n, 1) for a chain."
             )
-        self.shape = tuple(dimension("a side of the lattice", n, 1) for n in shape)
-        self.mass_squared = finite_float("mass_squared", mass_squared)
-        self.coupling = finite_float("coupling", coupling)
+        self.shape = whole_numbers("a side of the lattice", shape)
+        self.mass_squared = finite_number("mass_squared", mass_squared)
+        self.coupling = finite_number("coupling", coupling)
         if self.coupling < 0 or (self.coupling == 0 and self.mass_squared <= 0):
             raise InvalidInputError(
                 "the density cannot be normalised with "

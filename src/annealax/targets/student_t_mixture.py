@@ -9,12 +9,11 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from annealax.targets._mixture import AbstractMixture
-from annealax.targets._validation import (
+from annealax._checks import positive_number, whole_number
+from annealax.targets._mixture import (
+    AbstractMixture,
     component_means,
-    dimension,
     normalised_weights,
-    positive_float,
 )
 
 
@@ -49,8 +48,8 @@ class StudentTMixture(AbstractMixture):
     ):
         means = component_means(means)
         count, dim = means.shape
-        self.df = positive_float("df", df)
-        self.scale = positive_float("scale", scale)
+        self.df = positive_number("df", df)
+        self.scale = positive_number("scale", scale)
         log_weights = np.log(normalised_weights(weights, count))
         log_peak = (
             math.lgamma(0.5 * (self.df + 1.0))
@@ -75,7 +74,7 @@ class StudentTMixture(AbstractMixture):
             dim: Dimension.
             seed: Seed of NumPy's generator for the means.
         """
-        shape = (10, dimension("dim", dim, 1))
+        shape = (10, whole_number("dim", dim, at_least=1))
         return cls(np.random.default_rng(seed).uniform(-10.0, 10.0, shape))
 
     def component_log_densities(

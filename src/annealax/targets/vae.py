@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from annealax._checks import whole_number
 from annealax._errors import InvalidInputError
 from annealax.targets._posterior import log_normal
-from annealax.targets._validation import check_configuration, dimension
-from annealax.targets.base import AbstractTarget
+from annealax.targets.base import AbstractTarget, check_configuration
 from annealax.vae import Decoder, bernoulli_log_likelihood, load_decoder
 
 _DATA = "annealax.targets.data"
@@ -82,7 +82,7 @@ def _shipped_decoder() -> Decoder:
 
 
 def _digit(digit: int) -> np.ndarray:
-    number = dimension("digit", digit, 0)
+    number = whole_number("digit", digit, at_least=0)
     source = resources.files(_DATA) / "mnist_digits.npz"
     with resources.as_file(source) as path, np.load(path, allow_pickle=False) as file:
         images = file["images"]

@@ -27,15 +27,19 @@ import optax
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from annealax import _flows
+from annealax._checks import whole_number
 from annealax._objectives import Estimator, check_estimator, free_energy
 from annealax._particles import Particles
 from annealax._path import Edge
 from annealax._sampler import Sampler
+from annealax.flows.base import check_flow, partition, replicate
 from annealax.kernels import AbstractKernel
-from annealax.kernels.base import check_count
-from annealax.trainers._update import guarded_update
-from annealax.trainers.base import AbstractTrainer, TrainInfo, TrainState
+from annealax.trainers.base import (
+    AbstractTrainer,
+    TrainInfo,
+    TrainState,
+    guarded_update,
+)
 
 
 class Learnt(NamedTuple):
@@ -110,8 +114,8 @@ class AFT(AbstractTrainer):
             sampler.resampler,
             num_particles=sampler.num_particles if num_train is None else num_train,
         )
-        self.num_iters = check_count("num_iters", num_iters)
-        self.num_validation = check_count(
+        self.num_iters = whole_number("num_iters", num_iters)
+        self.num_validation = whole_number(
             "num_validation",
             sampler.num_particles if num_validation is None else num_validation,
         )
@@ -121,9 +125,9 @@ class AFT(AbstractTrainer):
     def init(self, key: PRNGKeyArray, flow: AbstractBijection) -> TrainState:
         """Every transition starts at `flow`, which is kept for the next pass."""
         del key
-        _flows.check_flow(flow, self.sampler.path)
-        flows = _flows.replicate(flow, self.sampler.path.num_transitions)
-        start, _ = _flows.partition(flows)
+        check_flow(flow, self.sampler.path)
+        flows = replicate(flow, self.sampler.path.num_transitions)
+        start, _ = partition(flows)
         # Optimisers live within a pass; the state is where every pass starts.
         return TrainState(flows, start)
 
@@ -133,7 +137,7 @@ class AFT(AbstractTrainer):
         """One pass over the temperatures."""
         key_init, key_steps = jr.split(key)
         start = state.optimizer_state
-        _, fixed = _flows.partition(state.flows)
+        _, fixed = partition(state.flows)
         fixed_arrays, static = eqx.partition(fixed, eqx.is_array)
         movers = self._movers()
 

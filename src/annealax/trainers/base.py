@@ -1,13 +1,21 @@
-"""The contract of a trainer: `init` a state from a flow, `step` it."""
+"""The contract of a trainer: `init` a state from a flow, `step` it.
+
+With what trainers share: where the flows start, and an update that NaN cannot spoil.
+"""
 
 from abc import abstractmethod
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from annealax._path import AbstractPath
 from annealax._result import StepInfo
+from annealax.flows.base import check_flow, partition, replicate
 
 
 class TrainState(NamedTuple):
@@ -59,3 +67,39 @@ class AbstractTrainer(eqx.Module):
         self, key: PRNGKeyArray, state: TrainState
     ) -> tuple[TrainState, TrainInfo]:
         """One training step."""
+
+
+def initial_state(
+    optimizer: optax.GradientTransformation,
+    flow: AbstractBijection,
+    path: AbstractPath,
+) -> TrainState:
+    """Every transition starts at `flow`, with a state of the optimiser of its own."""
+    check_flow(flow, path)
+    flows = replicate(flow, path.num_transitions)
+    params, _ = partition(flows)
+    return TrainState(flows, jax.vmap(optimizer.init)(params))
+
+
+def guarded_update(
+    optimizer: optax.GradientTransformation,
+    gradient: PyTree,
+    optimizer_state: PyTree,
+    params: PyTree,
+) -> tuple[PyTree, PyTree, Int[Array, ""]]:
+    """New parameters and state, or the old ones if the gradient is not finite.
+
+    The third value is 1 if the update was skipped, for counting.
+    """
+    leaves = jax.tree.leaves(gradient)
+    finite = jnp.all(
+        jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves] or [True])
+    )
+    updates, new_state = optimizer.update(gradient, optimizer_state, params)
+    new_params = optax.apply_updates(params, updates)
+    params, optimizer_state = jax.tree.map(
+        lambda new, old: jnp.where(finite, new, old),
+        (new_params, new_state),
+        (params, optimizer_state),
+    )
+    return params, optimizer_state, 1 - finite.astype(jnp.int32)

@@ -16,12 +16,17 @@ import optax
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
-from annealax import _flows
 from annealax._objectives import Estimator, check_estimator, free_energy
 from annealax._particles import Particles
 from annealax._sampler import Sampler
-from annealax.trainers._update import guarded_update, initial_state
-from annealax.trainers.base import AbstractTrainer, TrainInfo, TrainState
+from annealax.flows.base import partition
+from annealax.trainers.base import (
+    AbstractTrainer,
+    TrainInfo,
+    TrainState,
+    guarded_update,
+    initial_state,
+)
 
 
 class Sweep(NamedTuple):
@@ -70,7 +75,7 @@ class CRAFT(AbstractTrainer):
         """One pass, with the particles that line 10 of Algorithm 2 yields."""
         key_init, key_steps = jr.split(key)
         sampler = self.sampler
-        params, fixed = _flows.partition(state.flows)
+        params, fixed = partition(state.flows)
         fixed_arrays, static = eqx.partition(fixed, eqx.is_array)
 
         def loss(params, fixed, particles, edge):

@@ -21,8 +21,12 @@ from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from annealax._particles import Particles
-from annealax.trainers._update import guarded_update
-from annealax.trainers.base import AbstractTrainer, TrainInfo, TrainState
+from annealax.trainers.base import (
+    AbstractTrainer,
+    TrainInfo,
+    TrainState,
+    guarded_update,
+)
 from annealax.trainers.craft import CRAFT
 
 Model = Callable[[PyTree], Callable[[Array], Array]]

@@ -6,6 +6,8 @@ depends on its index alone: results do not depend on how the steps are grouped, 
 whether the fit was interrupted and resumed.
 """
 
+import dataclasses
+import functools
 import os
 import time
 from collections.abc import Iterable
@@ -17,20 +19,56 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.bijections import AbstractBijection
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
-from annealax._errors import InvalidInputError
+from annealax._checks import whole_number
+from annealax._doubts import Doubt
 from annealax._work.checkpoint import Checkpoint, as_checkpoint
+from annealax._work.drive import (
+    Callback,
+    Work,
+    as_callbacks,
+    drive,
+    joined,
+    size_of_next_call,
+)
 from annealax._work.fingerprint import fingerprint
-from annealax._work.memory import peak_memory
-from annealax._work.progress import Lines, describe
-from annealax._work.serialise import Saved
-from annealax._work.signals import deferred_signals
-from annealax._work.snapshots import Callback, Snapshot, as_callbacks, call_all
-from annealax.trainers import AbstractTrainer, TrainInfo, TrainState
+from annealax._work.program import Program, compile_ahead
+from annealax.trainers.base import AbstractTrainer, TrainInfo, TrainState
 from annealax.trainers.rollback import Rollback, Watch, block_length
 
 _SECONDS_PER_CALL = 1.0
+_MOST_STEPS_PER_CALL = 100
+"""The history of a device call is kept on the device until it ends."""
+
+
+class Snapshot(NamedTuple):
+    """What a callback of `fit` sees after each device call.
+
+    Attributes:
+        step: Steps made so far.
+        num_steps: Steps asked for.
+        state: The trainer's state.
+        info: What the steps of this call showed, stacked.
+        seconds: Time since the first step began, compilation apart.
+    """
+
+    step: int
+    num_steps: int
+    state: TrainState
+    info: TrainInfo
+    seconds: float
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Loss, log Z, lowest ESS, mean acceptance and skipped updates of each step."""
+        info = self.info
+        return {
+            "loss": np.asarray(info.loss),
+            "log_normalizer": np.asarray(info.log_normalizer),
+            "lowest_ess": np.asarray(info.steps.ess).min(axis=1),
+            "acceptance_rate": np.asarray(info.steps.acceptance_rate).mean(axis=1),
+            "num_skipped": np.asarray(info.num_skipped),
+        }
 
 
 class Fit(NamedTuple):
@@ -54,24 +92,29 @@ class Fit(NamedTuple):
     memory: int
     rollback: Rollback | None = None
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Reasons, in words, to doubt the training; empty if there are none."""
-        messages = []
+    def warnings(self) -> list[Doubt]:
+        """Reasons to doubt the training; empty if there are none."""
+        doubts = []
         if self.rollback is not None:
             step, detected, reason = self.rollback
             what = f"those of step {step}" if step else "those it started with"
-            messages.append(
-                f"training diverged and was stopped after {detected} steps: {reason}; "
-                f"the flows are {what}; lower the learning rate or the step sizes, or "
-                "clip the gradient"
+            doubts.append(
+                Doubt(
+                    "diverged",
+                    f"training diverged and was stopped after {detected} steps: "
+                    f"{reason}; the flows are {what}; lower the learning rate or the "
+                    "step sizes, or clip the gradient",
+                )
             )
         if skipped := int(np.asarray(self.history.num_skipped).sum()):
-            messages.append(
-                f"{skipped} flow updates were skipped because their gradient was not "
-                "finite; lower the learning rate or the step sizes"
+            doubts.append(
+                Doubt(
+                    "skipped-updates",
+                    f"{skipped} flow updates were skipped because their gradient was "
+                    "not finite; lower the learning rate or the step sizes",
+                )
             )
-        return tuple(messages)
+        return doubts
 
 
 def fit(
@@ -112,176 +155,180 @@ def fit(
         FileError: If no checkpoint can be read.
         Interrupted: A KeyboardInterrupt, after the state was saved.
     """
-    _check_arguments(num_steps, steps_per_call)
-    callbacks = as_callbacks(callback)
+    num_steps = whole_number("num_steps", num_steps, at_least=0)
+    if steps_per_call is not None:
+        steps_per_call = whole_number("steps_per_call", steps_per_call)
     key_init, key_steps = jr.split(key)
-    run = _Run(trainer.init(key_init, flow), num_steps, steps_per_call)
-    store = as_checkpoint(checkpoint)
-    if store is None:
-        _train(run, trainer, key_steps, callbacks, progress, None)
-        return run.outcome()
-    identity = {
-        "work": "fit",
-        "num_steps": num_steps,
-        "steps_per_call": steps_per_call,
-        "key": fingerprint(key),
-        "flow": fingerprint(flow),
-        "trainer": fingerprint(trainer),
-    }
-    saved = store.latest(identity)
-    if saved is not None:
-        shapes = eqx.filter_eval_shape(trainer.step, key_steps, run.state)[1]
-        run.restore(saved, shapes)
+    start = trainer.init(key_init, flow)
+    calls = _Calls(trainer, key_steps, start, num_steps, steps_per_call)
+    training = drive(
+        calls.advance,
+        calls.beginning(),
+        label="training",
+        describe=_describe,
+        callbacks=as_callbacks(callback),
+        progress=progress,
+        store=as_checkpoint(checkpoint),
+        identity=lambda: {
+            "work": "fit",
+            "num_steps": num_steps,
+            "steps_per_call": steps_per_call,
+            "key": fingerprint(key),
+            "flow": fingerprint(flow),
+            "trainer": fingerprint(trainer),
+        },
+    )
+    state = calls.state(training.state)
+    return Fit(
+        state.flows,
+        calls.history(training),
+        state,
+        training.seconds,
+        training.compile_seconds,
+        training.memory,
+        training.rollback,
+    )
 
-    def save() -> None:
-        store.save(run.tree(), identity=identity, meta=run.meta(), step=run.step)
 
-    if not run.finished:
-        _train(run, trainer, key_steps, callbacks, progress, (store, save))
-    return run.outcome()
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Training(Work):
+    """A fit under way.
+
+    States and histories are lists of their arrays: what else they hold may be of
+    classes that a file cannot name.
+    """
+
+    state: list[Any]
+    watch: Watch
+    chunks: tuple[list[np.ndarray], ...] = ()
+    size: int = 1
+    compile_seconds: float = 0.0
+    memory: int = 0
+    rollback: Rollback | None = None
+
+    def compact(self) -> "_Training":
+        """With the history in one piece."""
+        if len(self.chunks) < 2:
+            return self
+        return dataclasses.replace(self, chunks=(joined(self.chunks),))
 
 
-class _Run:
-    """A fit under way: all that a checkpoint holds."""
+class _Calls:
+    """Device calls, each of several steps of a trainer."""
 
-    def __init__(self, state: TrainState, num_steps: int, steps_per_call: int | None):
-        self.state = state
-        self.num_steps = num_steps
-        self.steps_per_call = steps_per_call
-        self.watch = Watch(state, block_length(num_steps, steps_per_call))
-        self.chunks: list[TrainInfo] = []
-        self.step, self.seconds, self.compile_seconds, self.memory = 0, 0.0, 0.0, 0
-        self.rollback: Rollback | None = None
-        self.finished = False
+    def __init__(
+        self,
+        trainer: AbstractTrainer,
+        key: PRNGKeyArray,
+        start: TrainState,
+        num_steps: int,
+        steps_per_call: int | None,
+    ):
+        self._trainer, self._key, self._start = trainer, key, start
+        self._num_steps, self._steps_per_call = num_steps, steps_per_call
+        most = steps_per_call or _MOST_STEPS_PER_CALL
+        self._capacity = max(1, min(num_steps, most))
+        self._info: TrainInfo | None = None
+
+    def beginning(self) -> _Training:
+        """The fit before its first step."""
+        state = _arrays(self._start)
+        length = block_length(self._num_steps, self._steps_per_call)
+        return _Training(
+            total=self._num_steps,
+            state=state,
+            watch=Watch(length, state, state),
+            size=self._steps_per_call or 1,
+        )
+
+    def advance(self, work: _Training) -> tuple[_Training, Snapshot]:
+        """Make some steps, none beyond the end of a block."""
+        if not self._is_compiled:
+            work = dataclasses.replace(
+                work,
+                compile_seconds=work.compile_seconds + self._program.compile_seconds,
+                memory=self._program.memory,
+            )
+        left = min(work.watch.steps_left(work.done), work.total - work.done)
+        count = min(work.size, self._capacity, left)
+        began = time.perf_counter()
+        state, buffer = jax.block_until_ready(
+            self._program.run(*self._arguments(work.state, work.done, count))
+        )
+        elapsed = time.perf_counter() - began
+        info = jax.tree.map(lambda leaf: np.asarray(leaf[:count]), buffer)
+        self._info = info
+        work = dataclasses.replace(
+            work,
+            done=work.done + count,
+            seconds=work.seconds + elapsed,
+            state=_arrays(state),
+            chunks=(*work.chunks, jax.tree.leaves(info)),
+        )
+        if self._steps_per_call is None:
+            size = size_of_next_call(count, elapsed, _SECONDS_PER_CALL)
+            work = dataclasses.replace(work, size=size)
+        if count == left and not self._trainer.restarts:
+            work = self._judge(work.compact())
+        state = self.state(work.state)
+        return work, Snapshot(work.done, work.total, state, info, work.seconds)
+
+    def _judge(self, work: _Training) -> _Training:
+        """The fit after a block: rolled back and stopped, if it has diverged."""
+        watch, rollback = work.watch.after_block(
+            work.done, work.state, self.history(work), is_last=work.done == work.total
+        )
+        work = dataclasses.replace(work, watch=watch)
+        if rollback is None:
+            return work
+        return dataclasses.replace(
+            work, rollback=rollback, state=watch.good, stopped=True
+        )
+
+    def state(self, arrays: list[Any]) -> TrainState:
+        """A trainer's state from its arrays."""
+        dynamic, static = eqx.partition(self._start, eqx.is_array)
+        return eqx.combine(_filled(dynamic, arrays), static)
+
+    def history(self, work: _Training) -> TrainInfo:
+        """All steps so far."""
+        if self._info is None:  # no call was made: trace a step
+            step = eqx.filter_eval_shape(self._trainer.step, self._key, self._start)[1]
+            self._info = jax.tree.map(lambda a: np.empty((0, *a.shape), a.dtype), step)
+        if not work.chunks:
+            return self._info
+        return _filled(self._info, work.compact().chunks[0])
 
     @property
-    def history(self) -> TrainInfo:
-        self.chunks = [jax.tree.map(lambda *a: np.concatenate(a), *self.chunks)]
-        return self.chunks[0]
+    def _is_compiled(self) -> bool:
+        return "_program" in vars(self)
 
-    def tree(self) -> Any:
-        return (self.state, self.watch.anchor, self.watch.good, self.history)
+    @functools.cached_property
+    def _program(self) -> Program:
+        return compile_ahead(_advance, *self._arguments(_arrays(self._start), 0, 0))
 
-    def meta(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "anchor_step": self.watch.anchor_step,
-            "good_step": self.watch.good_step,
-            "num_bad": self.watch.num_bad,
-            "seconds": self.seconds,
-            "compile_seconds": self.compile_seconds,
-            "memory": self.memory,
-            "rollback": self.rollback,
-            "finished": self.finished or self.step == self.num_steps,
-        }
-
-    def restore(self, saved: Saved, shapes: TrainInfo) -> None:
-        meta, watch = saved.meta, self.watch
-        history = jax.tree.map(
-            lambda leaf: np.empty((meta["step"], *leaf.shape), leaf.dtype), shapes
-        )
-        tree = saved.restore((self.state, self.state, self.state, history))
-        self.state, watch.anchor, watch.good, history = tree
-        self.chunks = [history]
-        watch.anchor_step, watch.good_step = meta["anchor_step"], meta["good_step"]
-        watch.num_bad = meta["num_bad"]
-        self.step, self.seconds = meta["step"], meta["seconds"]
-        self.compile_seconds, self.memory = meta["compile_seconds"], meta["memory"]
-        if meta["rollback"] is not None:
-            self.rollback = Rollback(*meta["rollback"])
-        self.finished = meta["finished"]
-
-    def outcome(self) -> Fit:
-        return Fit(
-            self.state.flows,
-            self.history,
-            self.state,
-            self.seconds,
-            self.compile_seconds,
-            self.memory,
-            self.rollback,
-        )
+    def _arguments(self, state: list[Any], start: int, count: int) -> tuple[Any, ...]:
+        numbers = (jnp.asarray(start), jnp.asarray(count))
+        return (self._trainer, self._key, self.state(state), *numbers, self._capacity)
 
 
-def _train(run: _Run, trainer, key, callbacks, progress, keeping) -> None:
-    """Make the steps that are left; `keeping` is the checkpoint and how to save."""
-    capacity = max(1, min(run.num_steps, run.steps_per_call or 100))
-    began = time.perf_counter()
-    compiled = _advance.lower(  # type: ignore[attr-defined]
-        trainer, key, run.state, jnp.asarray(0), jnp.asarray(0), capacity
-    ).compile()
-    run.compile_seconds += time.perf_counter() - began
-    run.memory = peak_memory(compiled)
-
-    def advance(count: int) -> tuple[TrainState, TrainInfo]:
-        start = jnp.asarray(run.step)
-        state, buffer = jax.block_until_ready(
-            compiled(trainer, key, run.state, start, jnp.asarray(count), capacity)
-        )
-        return state, jax.tree.map(lambda leaf: np.asarray(leaf[:count]), buffer)
-
-    if not run.chunks:  # a history of length zero, to begin with
-        run.chunks.append(advance(0)[1])
-    if keeping is None:
-        _loop(run, trainer, advance, capacity, callbacks, progress)
-        return
-    store, save = keeping
-    with deferred_signals() as signals:
-
-        def keep(snapshot: Snapshot) -> None:
-            if signals.pending is not None or store.due(run.step):
-                save()
-            signals.stop_if_asked(
-                f"training stopped after {run.step} of {run.num_steps} steps; the same "
-                f"call goes on from the checkpoint in {store.folder}"
-            )
-
-        try:
-            _loop(run, trainer, advance, capacity, [*callbacks, keep], progress)
-        except KeyboardInterrupt:
-            # Not one of ours (a handler of somebody else's, a callback) may come at
-            # any moment, also between two lines that belong together.
-            if signals.pending is None and len(run.history.loss) == run.step:
-                save()
-            raise
-        run.finished = True
-        save()
+def _arrays(tree: PyTree) -> list[Any]:
+    return jax.tree.leaves(eqx.filter(tree, eqx.is_array))
 
 
-def _loop(run: _Run, trainer, advance, capacity, callbacks, progress) -> None:
-    size, watch = run.steps_per_call or 1, run.watch
-    stop = False
-    with Lines("training", run.num_steps, enabled=progress, start=run.step) as display:
-        while run.step < run.num_steps and not stop and run.rollback is None:
-            left = min(watch.steps_left(run.step), run.num_steps - run.step)
-            count = min(size, capacity, left)
-            began = time.perf_counter()
-            state, info = advance(count)
-            elapsed = time.perf_counter() - began
-            run.state, run.step = state, run.step + count
-            run.seconds += elapsed
-            run.chunks.append(info)
-            if count == left and not trainer.restarts:
-                is_last = run.step == run.num_steps
-                run.rollback = watch.update(
-                    run.step, state, run.history, is_last=is_last
-                )
-                if run.rollback is not None:
-                    run.state = watch.good
-            if run.steps_per_call is None:
-                size = max(1, int(_SECONDS_PER_CALL * count / max(elapsed, 1e-6)))
-            snapshot = Snapshot(run.step, run.num_steps, run.state, info, run.seconds)
-            display.update(run.step, describe(snapshot))
-            stop = call_all(callbacks, snapshot)
+def _filled(like: PyTree, leaves: list[Any]) -> PyTree:
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def _check_arguments(num_steps: int, steps_per_call: int | None) -> None:
-    if num_steps < 0 or int(num_steps) != num_steps:
-        raise InvalidInputError(f"num_steps must not be negative, got {num_steps}")
-    if steps_per_call is not None and steps_per_call < 1:
-        raise InvalidInputError(
-            f"steps_per_call must be a positive whole number, got {steps_per_call}"
-        )
+def _describe(snapshot: Snapshot) -> str:
+    """Loss, log Z, lowest ESS and acceptance of the last step."""
+    last = {name: float(values[-1]) for name, values in snapshot.metrics().items()}
+    skipped = int(np.sum(snapshot.info.num_skipped))
+    return (
+        f"loss {last['loss']:.4g}  log Z {last['log_normalizer']:.4f}  "
+        f"lowest ESS {last['lowest_ess']:.0f}  accepted {last['acceptance_rate']:.0%}"
+        + (f"  skipped {skipped}" if skipped else "")
+    )
 
 
 @eqx.filter_jit

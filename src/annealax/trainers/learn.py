@@ -33,13 +33,14 @@ from flowjax.bijections import AbstractBijection
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from annealax._checks import whole_number
 from annealax._errors import InvalidInputError, SamplingError
 from annealax._estimates import integrated_autocorrelation_time
 from annealax._particles import Particles
 from annealax._path import GeometricPath
 from annealax._result import Result
 from annealax._work.checkpoint import Checkpoint
-from annealax._work.snapshots import Callback
+from annealax._work.drive import Callback
 from annealax.trainers import CRAFT, TrainInfo
 from annealax.trainers.evidence import (
     EvidenceAscent,
@@ -143,7 +144,7 @@ def learn(
     if trained.rollback is not None:  # what came after is no part of the result
         kept = trained.rollback.step
         if kept < 2:
-            raise SamplingError("; ".join(trained.warnings))
+            raise SamplingError("; ".join(trained.warnings()))
         history = jax.tree.map(lambda leaf: leaf[:kept], history)
     extra = history.extra
     _, unravel = ravel_pytree(parameters)
@@ -269,8 +270,7 @@ def _check(
         raise InvalidInputError(
             f"learn replaces the target of a GeometricPath, got {type(path).__name__}"
         )
-    if num_steps < 2:
-        raise InvalidInputError(f"num_steps must be at least 2, got {num_steps}")
+    whole_number("num_steps", num_steps, at_least=2)
     if not 0 < average <= 1:
         raise InvalidInputError(f"average must be above 0, at most 1; got {average}")
     GeometricPath(path.initial, model(parameters), path.betas)  # raises if unfit

@@ -15,11 +15,11 @@ the last good block *began* with: that its losses were good is known. What is de
 depends on the losses alone, not on the clock, so a resumed fit decides the same.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from annealax.trainers import TrainInfo
+from annealax.trainers.base import TrainInfo
 
 _FEW_STEPS = 5  # fewer say nothing about noise
 _PATIENCE = 2
@@ -100,34 +100,40 @@ def _median(losses: np.ndarray) -> float:
     return float(np.median(np.where(np.isfinite(losses), losses, np.inf)))
 
 
-class Watch:
+class Watch(NamedTuple):
     """Follows a fit, block by block.
 
     Attributes:
-        good: The state that the last good block began with, and its step.
-        anchor: The state that the present block began with, and its step.
         length: Steps of a block.
+        anchor: The state that the present block began with.
+        good: The state that the last good block began with.
+        anchor_step: The step of `anchor`.
+        good_step: The step of `good`.
+        num_bad: Bad blocks in a row.
     """
 
-    def __init__(self, state, length: int):
-        self.length = length
-        self.good = self.anchor = state
-        self.good_step = self.anchor_step = self.num_bad = 0
+    length: int
+    anchor: Any
+    good: Any
+    anchor_step: int = 0
+    good_step: int = 0
+    num_bad: int = 0
 
     def steps_left(self, step: int) -> int:
         """Steps until the present block ends."""
         return self.anchor_step + self.length - step
 
-    def update(
-        self, step: int, state, history: TrainInfo, *, is_last: bool
-    ) -> Rollback | None:
-        """To be called when a block, or the fit, has ended."""
-        reason = judge(history, self.length)
+    def after_block(
+        self, step: int, state: Any, history: TrainInfo, *, is_last: bool
+    ) -> tuple["Watch", Rollback | None]:
+        """The watch after a block, or the fit, has ended, and what to do about it."""
+        watch, reason = self, judge(history, self.length)
         if reason is None:
-            self.good, self.good_step, self.num_bad = self.anchor, self.anchor_step, 0
+            watch = watch._replace(
+                good=self.anchor, good_step=self.anchor_step, num_bad=0
+            )
         else:
-            self.num_bad += 1
-            if is_last or self.num_bad >= _PATIENCE:
-                return Rollback(self.good_step, step, reason)
-        self.anchor, self.anchor_step = state, step
-        return None
+            watch = watch._replace(num_bad=self.num_bad + 1)
+            if is_last or watch.num_bad >= _PATIENCE:
+                return watch, Rollback(watch.good_step, step, reason)
+        return watch._replace(anchor=state, anchor_step=step), None

@@ -26,16 +26,21 @@ import optax
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from annealax import _flows
 from annealax._errors import InvalidInputError
 from annealax._objectives import choice_score, evidence_lower_bound
 from annealax._particles import Particles
 from annealax._resampling import NoResampling
 from annealax._result import StepInfo
 from annealax._sampler import Sampler
+from annealax.flows.base import partition
 from annealax.kernels import NUTS
-from annealax.trainers._update import guarded_update, initial_state
-from annealax.trainers.base import AbstractTrainer, TrainInfo, TrainState
+from annealax.trainers.base import (
+    AbstractTrainer,
+    TrainInfo,
+    TrainState,
+    guarded_update,
+    initial_state,
+)
 
 # The derivative of a gradient, by reverse mode, costs about two gradients.
 _BACKWARD = 2
@@ -89,7 +94,7 @@ class SNF(AbstractTrainer):
         self, key: PRNGKeyArray, state: TrainState
     ) -> tuple[TrainState, TrainInfo]:
         """One pass, its gradient, one update of every flow."""
-        params, fixed = _flows.partition(state.flows)
+        params, fixed = partition(state.flows)
 
         def loss(params):
             return self._loss(key, eqx.combine(params, fixed))

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from annealax._errors import InvalidInputError
-from annealax._work.serialise import load, save
+from annealax._work.serialise import FileError, load, save
 
 _KERNEL = 4
 
@@ -117,18 +117,19 @@ def save_decoder(path: str | os.PathLike, decoder: Decoder) -> None:
     save(path, jax.tree.map(lambda leaf: leaf.astype(jnp.float16), decoder))
 
 
-def load_decoder(path: str | os.PathLike, like: Decoder | None = None) -> Decoder:
+def load_decoder(path: str | os.PathLike) -> Decoder:
     """Read a decoder in the default precision.
 
     Args:
         path: A file that `save_decoder` or `annealax train-vae` wrote.
-        like: A decoder of the same sizes; None is the default sizes.
+
+    Raises:
+        FileError: If the file is damaged, or holds something else.
     """
-    if like is None:
-        like = Decoder(jr.key(0))
-    half = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), like)
-    dtype = jnp.result_type(float)
-    return jax.tree.map(lambda leaf: leaf.astype(dtype), load(path, half))
+    decoder = load(path)
+    if not isinstance(decoder, Decoder):
+        raise FileError(f"{path} holds no decoder, but {type(decoder).__name__}")
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.result_type(float)), decoder)
 
 
 def _placement(width: int) -> np.ndarray:

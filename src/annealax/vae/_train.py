@@ -6,10 +6,10 @@ $$ \mathrm{ELBO}(x) = \mathbb{E}_{q(z|x)} \log p(x | z) - \mathrm{KL}(q(z | x) \
 with an encoder $q(z|x) = \mathcal{N}(\mu(x), \sigma(x)^2)$ that is used only here.
 """
 
-import contextlib
+import dataclasses
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -20,12 +20,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Integer, PRNGKeyArray
 
+from annealax._checks import whole_number
 from annealax._errors import InvalidInputError
 from annealax._work.checkpoint import Checkpoint, as_checkpoint
+from annealax._work.drive import Callback, Work, as_callbacks, drive
 from annealax._work.fingerprint import fingerprint
-from annealax._work.progress import Lines
-from annealax._work.signals import deferred_signals
-from annealax._work.snapshots import Callback, as_callbacks, call_all
 from annealax.vae._decoder import Decoder, bernoulli_log_likelihood
 
 _STEPS_PER_CALL = 50
@@ -108,47 +107,60 @@ def train(
     """
     key_decoder, key_encoder, key_steps = jr.split(key, 3)
     decoder = Decoder(key_decoder) if decoder is None else decoder
-    _check(images, decoder, num_steps, batch_size)
+    _check(images, decoder)
+    num_steps = whole_number("num_steps", num_steps, at_least=0)
+    batch_size = whole_number("batch_size", batch_size)
     optimizer = optax.chain(
         optax.clip_by_global_norm(100.0),
         optax.adam(optax.cosine_decay_schedule(learning_rate, max(num_steps, 1))),
     )
     model = (decoder, Encoder(key_encoder, decoder))
-    run = _Run(model, optimizer.init(eqx.filter(model, eqx.is_inexact_array)))
-    callbacks, store = as_callbacks(callback), as_checkpoint(checkpoint)
     pixels = jnp.asarray(images)
-    numbers = (num_steps, batch_size, learning_rate)
-    identity = {
-        "work": "train-vae",
-        "arguments": fingerprint((key, decoder, *numbers)),
-        "images": fingerprint(images),
-    }
-    if store is not None:
-        run.load(store, identity)
-    name, done, stop = "training the VAE", len(run.elbo), False
-    with (
-        Lines(name, num_steps, enabled=progress, start=done) as display,
-        contextlib.nullcontext() if store is None else deferred_signals() as signals,
-    ):
-        while done < num_steps and not stop:
-            indices = jnp.arange(done, min(done + _STEPS_PER_CALL, num_steps))
-            began = time.perf_counter()
-            values = run.advance(optimizer, batch_size, key_steps, pixels, indices)
-            run.seconds += time.perf_counter() - began
-            done = len(run.elbo)
-            display.update(done, f"ELBO {values.mean():.2f}")
-            stop = call_all(
-                callbacks, TrainingSnapshot(done, num_steps, values, run.seconds)
-            )
-            if store is None or signals is None:
-                continue
-            if done == num_steps or signals.pending or store.due(done):
-                run.save(store, identity)
-            signals.stop_if_asked(
-                f"training stopped after {done} of {num_steps} steps; the same call "
-                f"goes on from the checkpoint in {store.folder}"
-            )
-    return Trained(*run.model, run.elbo)
+
+    def advance(work: _Training) -> tuple[_Training, TrainingSnapshot]:
+        began = time.perf_counter()
+        last = min(work.done + _STEPS_PER_CALL, work.total)
+        model, state, bounds = _advance(
+            optimizer,
+            batch_size,
+            key_steps,
+            work.model,
+            work.state,
+            pixels,
+            jnp.arange(work.done, last),
+        )
+        values = np.asarray(bounds)
+        work = dataclasses.replace(
+            work,
+            done=last,
+            seconds=work.seconds + time.perf_counter() - began,
+            model=model,
+            state=state,
+            elbo=np.concatenate([work.elbo.astype(values.dtype), values]),
+        )
+        return work, TrainingSnapshot(work.done, work.total, values, work.seconds)
+
+    work = drive(
+        advance,
+        _Training(
+            total=num_steps,
+            model=model,
+            state=optimizer.init(eqx.filter(model, eqx.is_inexact_array)),
+        ),
+        label="training the VAE",
+        describe=lambda snapshot: f"ELBO {snapshot.elbo.mean():.2f}",
+        callbacks=as_callbacks(callback),
+        progress=progress,
+        store=as_checkpoint(checkpoint),
+        identity=lambda: {
+            "work": "train-vae",
+            "arguments": fingerprint(
+                (key, decoder, num_steps, batch_size, learning_rate)
+            ),
+            "images": fingerprint(images),
+        },
+    )
+    return Trained(*work.model, work.elbo)
 
 
 class TrainingSnapshot(NamedTuple):
@@ -171,40 +183,15 @@ class TrainingSnapshot(NamedTuple):
         return {"elbo": self.elbo}
 
 
-class _Run:
-    """A training under way: all that a checkpoint holds."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Training(Work):
+    """A training under way."""
 
-    def __init__(self, model: tuple[Decoder, Encoder], state: optax.OptState):
-        self.model, self.state = model, state
-        self.elbo, self.seconds = np.zeros(0, np.float32), 0.0
-
-    def advance(self, optimizer, batch_size, key, pixels, indices) -> np.ndarray:
-        """Some steps; the bound at each."""
-        self.model, self.state, bounds = _advance(
-            optimizer, batch_size, key, self.model, self.state, pixels, indices
-        )
-        values = np.asarray(bounds)
-        self.elbo = np.concatenate([self.elbo.astype(values.dtype), values])
-        return values
-
-    def save(self, store: Checkpoint, identity: Mapping[str, str]) -> None:
-        """Write a checkpoint."""
-        count = len(self.elbo)
-        store.save(
-            (self.model, self.state, self.elbo),
-            identity=identity,
-            meta={"step": count, "seconds": self.seconds},
-            step=count,
-        )
-
-    def load(self, store: Checkpoint, identity: Mapping[str, str]) -> None:
-        """Go on from the latest checkpoint, if there is one."""
-        if (saved := store.latest(identity)) is None:
-            return
-        dtype = jnp.result_type(float)
-        like = (self.model, self.state, np.zeros(saved.meta["step"], dtype))
-        self.model, self.state, self.elbo = saved.restore(like)
-        self.seconds = saved.meta["seconds"]
+    model: tuple[Decoder, Encoder]
+    state: optax.OptState
+    elbo: np.ndarray = dataclasses.field(
+        default_factory=lambda: np.zeros(0, np.float32)
+    )
 
 
 def elbo(
@@ -271,7 +258,7 @@ def _advance(
     return eqx.combine(params, static), state, values
 
 
-def _check(images: np.ndarray, decoder: Decoder, num_steps: int, batch: int) -> None:
+def _check(images: np.ndarray, decoder: Decoder) -> None:
     if images.shape[1:] != decoder.image_shape:
         raise InvalidInputError(
             f"images must be of shape {decoder.image_shape} for this decoder, got "
@@ -279,8 +266,3 @@ def _check(images: np.ndarray, decoder: Decoder, num_steps: int, batch: int) -> 
         )
     if images.max() > 1:
         raise InvalidInputError("images must be binarised: zeros and ones only")
-    if num_steps < 0 or batch < 1:
-        raise InvalidInputError(
-            "num_steps must not be negative and batch_size at least 1, got "
-            f"{num_steps} and {batch}"
-        )

@@ -1,13 +1,10 @@
 """Two unequal modes in the plane: the default of `annealax run`."""
 
-import dataclasses
-
 from annealax import targets
-from annealax.experiments._settings import FlowFamily, VectorSettings
+from annealax.experiments.experiment import VectorExperiment
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Bimodal(VectorSettings):
+class Bimodal(VectorExperiment):
     """Two narrow, tilted modes of weights 0.7 and 0.3 in the plane.
 
     Five transitions and a small spline flow. Over six seeds, training included, log Z
@@ -19,18 +16,18 @@ class Bimodal(VectorSettings):
     lose the smaller mode without a warning from the weights.
     """
 
-    num_particles: int = 1000
-    num_transitions: int = 5
-    ladder_power: float = 2.0
-    step_size_betas: tuple[float, ...] = (0.0, 0.25, 1.0)
-    step_sizes: tuple[float, ...] = (0.4, 0.2, 0.1)
-    num_train_steps: int = 200
-    learning_rate: float = 2e-2
-    num_repeats: int = 20
-    flow_family: FlowFamily = "spline_autoregressive"
-    flow_hidden: tuple[int, ...] = (16, 16)
-    flow_bins: int = 8
-    flow_bound: float = 6.0
+    num_particles = 1000
+    num_transitions = 5
+    ladder_power = 2.0
+    step_size_betas = (0.0, 0.25, 1.0)
+    step_sizes = (0.4, 0.2, 0.1)
+    num_train_steps = 200
+    learning_rate = 2e-2
+    num_repeats = 20
+    flow_family = "spline_autoregressive"
+    flow_hidden = (16, 16)
+    flow_bins = 8
+    flow_bound = 6.0
 
     def target(self) -> targets.GaussianMixture:
         """The mixture; its log Z is 0."""

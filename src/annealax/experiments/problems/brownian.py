@@ -1,13 +1,10 @@
 """A Brownian motion of unknown scales with a gap in its observations."""
 
-import dataclasses
-
 from annealax import targets
-from annealax.experiments._settings import PosteriorSettings
+from annealax.experiments.experiment import VectorExperiment
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Brownian(PosteriorSettings):
+class Brownian(VectorExperiment):
     """Brownian motion with missing observations, 32 dimensions.
 
     Plain SMC on this ladder: log Z 1.167 with a spread of 0.023 over six passes (exact:
@@ -15,13 +12,13 @@ class Brownian(PosteriorSettings):
     by 1 with 120 transitions.
     """
 
-    num_transitions: int = 64
-    ladder_power: float = 1.5
-    pilot_transitions: int = 60
-    step_size_betas: tuple[float, ...] = (0.0, 0.1, 1.0)
-    step_sizes: tuple[float, ...] = (0.06, 0.03, 0.02)
-    num_hmc_steps: int = 4
-    num_train_steps: int = 60
+    num_transitions = 64
+    ladder_power = 1.5
+    pilot_transitions = 60
+    step_size_betas = (0.0, 0.1, 1.0)
+    step_sizes = (0.06, 0.03, 0.02)
+    num_hmc_steps = 4
+    num_train_steps = 60
 
     def target(self) -> targets.BrownianMotion:
         """The posterior; log Z by quadrature."""

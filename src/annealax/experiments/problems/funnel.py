@@ -1,15 +1,12 @@
 """Neal's funnel: a neck and a mouth whose scales differ by orders of magnitude."""
 
-import dataclasses
-from typing import Annotated
+from pydantic import Field
 
 from annealax import targets
-from annealax.experiments._fields import Doc
-from annealax.experiments._settings import VectorSettings
+from annealax.experiments.experiment import VectorExperiment
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Funnel(VectorSettings):
+class Funnel(VectorExperiment):
     """Neal's funnel in 10 dimensions.
 
     Over ten seeds, training included, the mean of log Z over ten passes lay between
@@ -19,13 +16,13 @@ class Funnel(VectorSettings):
     in 79 %, not 95 %: the weights have heavy tails.
     """
 
-    dim: Annotated[int, Doc("dimension", at_least=2, at_most=10_000)] = 10
-    num_transitions: int = 16
-    ladder_power: float = 2.0
-    step_size_betas: tuple[float, ...] = (0.0, 0.5, 1.0)
-    step_sizes: tuple[float, ...] = (0.5, 0.3, 0.2)
-    num_train_steps: int = 300
-    learning_rate: float = 3e-2
+    dim: int = Field(10, ge=2, le=10_000, description="dimension")
+    num_transitions = 16
+    ladder_power = 2.0
+    step_size_betas = (0.0, 0.5, 1.0)
+    step_sizes = (0.5, 0.3, 0.2)
+    num_train_steps = 300
+    learning_rate = 3e-2
 
     def target(self) -> targets.Funnel:
         """The funnel; its log Z is 0."""

@@ -1,30 +1,26 @@
 """A correlated, shifted and badly scaled Gaussian with a given log Z."""
 
-import dataclasses
-from typing import Annotated
-
 import jax.random as jr
+from pydantic import Field
 
 from annealax import targets
-from annealax.experiments._fields import Doc
-from annealax.experiments._settings import VectorSettings
+from annealax.experiments.experiment import VectorExperiment
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Gaussian(VectorSettings):
+class Gaussian(VectorExperiment):
     """A correlated and shifted Gaussian in 10 dimensions.
 
     An affine autoregressive flow can be the exact transport between two temperatures.
     """
 
-    dim: Annotated[int, Doc("dimension", at_least=2, at_most=10_000)] = 10
-    condition_number: Annotated[
-        float, Doc("ratio of the largest to the smallest variance", at_least=1)
-    ] = 100.0
-    log_normalizer: Annotated[float, Doc("exact log Z")] = 1.0
-    target_seed: Annotated[
-        int, Doc("seed of the rotation and the mean", at_least=0, at_most=2**31)
-    ] = 0
+    dim: int = Field(10, ge=2, le=10_000, description="dimension")
+    condition_number: float = Field(
+        100.0, ge=1, description="ratio of the largest to the smallest variance"
+    )
+    log_normalizer: float = Field(1.0, description="exact log Z")
+    target_seed: int = Field(
+        0, ge=0, le=2**31, description="seed of the rotation and the mean"
+    )
 
     def target(self) -> targets.Normal:
         """The Gaussian."""

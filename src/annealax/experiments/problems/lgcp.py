@@ -1,22 +1,17 @@
 """The Cox process of the pine saplings (Sections 4.1, 4.2; Appendices F, I)."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
-from matplotlib.figure import Figure
+from pydantic import Field
 
 from annealax import flows, targets
-from annealax._objectives import Estimator
-from annealax.experiments._fields import Doc
-from annealax.experiments._settings import Schedule, Settings
-from annealax.experiments.problem_pictures import draw_intensity
+from annealax.experiments.experiment import Experiment
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LGCP(Settings):
+class LGCP(Experiment):
     """Log Gaussian Cox process of 126 pine saplings on 32 x 32 or more cells.
 
     The paper's sampler: 10 transitions, a diagonal affine flow, HMC with 10 leapfrogs
@@ -33,29 +28,31 @@ class LGCP(Settings):
     transitions then give 501.76 with a spread of 0.18, without it 495.9 (1.2).
     """
 
-    grid: Annotated[int, Doc("cells along each side", at_least=2, at_most=200)] = 32
-    whitened: Annotated[bool, Doc("sample the whitened field")] = False
-    step_size_betas: tuple[float, ...] = (0.0, 0.25, 0.5, 1.0)
-    step_sizes: tuple[float, ...] = (0.3, 0.3, 0.2, 0.2)
-    num_train_steps: int = 120
-    learning_rate: float = 0.2
-    final_learning_rate: float = 5e-3
-    learning_rate_schedule: Schedule = "exponential"
-    gradient: Estimator = "path"
+    grid: int = Field(32, ge=2, le=200, description="cells along each side")
+    whitened: bool = Field(False, description="sample the whitened field")
+    step_size_betas = (0.0, 0.25, 0.5, 1.0)
+    step_sizes = (0.3, 0.3, 0.2, 0.2)
+    num_train_steps = 120
+    learning_rate = 0.2
+    final_learning_rate = 5e-3
+    learning_rate_schedule = "exponential"
+    gradient = "path"
 
     def target(self) -> targets.LogGaussianCoxPines:
         """The posterior of the log intensity."""
         return targets.LogGaussianCoxPines(self.grid, whitened=self.whitened)
 
-    def flow(self, key: PRNGKeyArray) -> AbstractBijection:
+    def flow(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> AbstractBijection:
         """A diagonal affine flow."""
-        return flows.diagonal_affine(key, self.target().shape)
+        return flows.diagonal_affine(key, shape)
 
-    def pictures(self, outcome: Any) -> Mapping[str, Callable[[], Figure]]:
+    def pictures(self, run: Any) -> Mapping[str, Callable[[], Any]]:
         """The intensity with the trees on it."""
-        target = self.target()
+        from annealax.report import problem_charts  # noqa: PLC0415
+
+        target = run.problem.target
         return {
-            "intensity.png": lambda: draw_intensity(
-                outcome, target, target.points(), target.window, "m"
+            "intensity.png": lambda: problem_charts.draw_intensity(
+                run, target, target.points(), target.window, "m"
             )
         }

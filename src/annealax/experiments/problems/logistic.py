@@ -1,18 +1,16 @@
 """Logistic regression on a table of the user."""
 
-import dataclasses
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from annealax import targets
 from annealax._errors import InvalidInputError
-from annealax.experiments._fields import Doc
-from annealax.experiments._settings import FlowFamily, PosteriorSettings
+from annealax.experiments.experiment import VectorExperiment
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Logistic(PosteriorSettings):
+class Logistic(VectorExperiment):
     """Logistic regression on your CSV, or on a made-up table.
 
     --set csv=FILE --set label=COLUMN: the first line names the columns, and all but the
@@ -20,19 +18,21 @@ class Logistic(PosteriorSettings):
     two have no effect.
     """
 
-    csv: Annotated[str, Doc("file of examples; empty: made-up ones")] = ""
-    label: Annotated[str, Doc("name of its column of labels")] = "label"
-    positive: Annotated[str, Doc("label that counts as 1; empty: they are 0, 1")] = ""
-    prior: Annotated[
-        Literal["normal", "laplace", "student_t"], Doc("prior of the coefficients")
-    ] = "normal"
-    prior_scale: Annotated[float, Doc("its scale", above=0)] = 1.0
-    standardize: Annotated[bool, Doc("bring features to mean 0, variance 1")] = True
-    num_transitions: int = 8
-    ladder_power: float = 2.0
-    step_size_betas: tuple[float, ...] = (0.0, 0.2, 1.0)
-    step_sizes: tuple[float, ...] = (0.4, 0.25, 0.15)
-    flow_family: FlowFamily = "affine_autoregressive"
+    csv: str = Field("", description="file of examples; empty: made-up ones")
+    label: str = Field("label", description="name of its column of labels")
+    positive: str = Field(
+        "", description="label that counts as 1; empty: they are 0, 1"
+    )
+    prior: Literal["normal", "laplace", "student_t"] = Field(
+        "normal", description="prior of the coefficients"
+    )
+    prior_scale: float = Field(1.0, gt=0, description="its scale")
+    standardize: bool = Field(True, description="bring features to mean 0, variance 1")
+    num_transitions = 8
+    ladder_power = 2.0
+    step_size_betas = (0.0, 0.2, 1.0)
+    step_sizes = (0.4, 0.25, 0.15)
+    flow_family = "affine_autoregressive"
 
     def target(self) -> targets.LogisticRegression:
         """The posterior of the coefficients."""

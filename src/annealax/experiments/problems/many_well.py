@@ -1,18 +1,14 @@
 """Many double wells: a number of modes that is exponential in the dimension."""
 
-import dataclasses
-from typing import Annotated
-
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
+from pydantic import Field
 
 from annealax import flows, targets
-from annealax.experiments._fields import Doc
-from annealax.experiments._settings import Settings
+from annealax.experiments.experiment import Experiment
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ManyWell(Settings):
+class ManyWell(Experiment):
     """16 double wells in 32 dimensions: 65536 modes.
 
     Settings like the paper's: 10 transitions, one HMC step of 10 leapfrogs, a spline
@@ -22,30 +18,30 @@ class ManyWell(Settings):
     after 100 steps.
     """
 
-    dim: Annotated[int, Doc("dimension, even", at_least=2, at_most=10_000)] = 32
-    ladder_power: float = 1.5
-    pilot_transitions: int = 100
-    step_size_betas: tuple[float, ...] = (0.0, 0.3, 1.0)
-    step_sizes: tuple[float, ...] = (0.4, 0.25, 0.15)
-    num_train_steps: int = 250
-    learning_rate: float = 4e-3
-    final_learning_rate: float = 2e-4
-    hidden_per_dim: Annotated[
-        int, Doc("units per dimension in a hidden layer", at_least=1, at_most=10_000)
-    ] = 30
-    num_hidden: Annotated[int, Doc("hidden layers", at_least=0, at_most=100)] = 3
-    flow_bins: Annotated[int, Doc("bins of the splines", at_least=2, at_most=999)] = 10
-    flow_bound: Annotated[float, Doc("splines act on [-bound, bound]", above=0)] = 6.0
+    dim: int = Field(32, ge=2, le=10_000, description="dimension, even")
+    ladder_power = 1.5
+    pilot_transitions = 100
+    step_size_betas = (0.0, 0.3, 1.0)
+    step_sizes = (0.4, 0.25, 0.15)
+    num_train_steps = 250
+    learning_rate = 4e-3
+    final_learning_rate = 2e-4
+    hidden_per_dim: int = Field(
+        30, ge=1, le=10_000, description="units per dimension in a hidden layer"
+    )
+    num_hidden: int = Field(3, ge=0, le=100, description="hidden layers")
+    flow_bins: int = Field(10, ge=2, le=999, description="bins of the splines")
+    flow_bound: float = Field(6.0, gt=0, description="splines act on [-bound, bound]")
 
     def target(self) -> targets.ManyWell:
         """The wells; log Z by quadrature."""
         return targets.ManyWell(self.dim)
 
-    def flow(self, key: PRNGKeyArray) -> AbstractBijection:
+    def flow(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> AbstractBijection:
         """A spline autoregressive flow."""
         return flows.spline_autoregressive(
             key,
-            (self.dim,),
+            shape,
             hidden=(self.hidden_per_dim * self.dim,) * self.num_hidden,
             num_bins=self.flow_bins,
             bound=self.flow_bound,

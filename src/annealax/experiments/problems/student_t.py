@@ -1,29 +1,26 @@
 """Ten heavy-tailed modes."""
 
-import dataclasses
-from typing import Annotated
+from pydantic import Field
 
 from annealax import targets
-from annealax.experiments._fields import Doc
-from annealax.experiments._settings import FlowFamily, VectorSettings
+from annealax.experiments.experiment import VectorExperiment
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StudentT(VectorSettings):
+class StudentT(VectorExperiment):
     """10 Student-t modes with two degrees of freedom in [-10, 10]^2.
 
     The variance is infinite: the tails are longer than any normal's.
     """
 
-    dim: Annotated[int, Doc("dimension", at_least=1, at_most=10_000)] = 2
-    target_seed: Annotated[int, Doc("seed of the means", at_least=0, at_most=2**31)] = 0
-    initial_scale: float = 8.0
-    num_transitions: int = 12
-    ladder_power: float = 1.5
-    step_size_betas: tuple[float, ...] = (0.0, 0.2, 1.0)
-    step_sizes: tuple[float, ...] = (2.0, 0.8, 0.5)
-    flow_family: FlowFamily = "spline_autoregressive"
-    flow_bound: float = 25.0
+    dim: int = Field(2, ge=1, le=10_000, description="dimension")
+    target_seed: int = Field(0, ge=0, le=2**31, description="seed of the means")
+    initial_scale = 8.0
+    num_transitions = 12
+    ladder_power = 1.5
+    step_size_betas = (0.0, 0.2, 1.0)
+    step_sizes = (2.0, 0.8, 0.5)
+    flow_family = "spline_autoregressive"
+    flow_bound = 25.0
 
     def target(self) -> targets.StudentTMixture:
         """The mixture; its log Z is 0."""

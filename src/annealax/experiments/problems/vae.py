@@ -1,20 +1,16 @@
 """The latents of a digit under a trained decoder (Section 4.2, Appendix I)."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from matplotlib.figure import Figure
+from pydantic import Field
 
 from annealax import targets
-from annealax.experiments._fields import Doc
-from annealax.experiments._settings import VectorSettings
-from annealax.experiments.problem_pictures import draw_digits
+from annealax.experiments.experiment import VectorExperiment
 from annealax.vae import load_decoder
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class VAE(VectorSettings):
+class VAE(VectorExperiment):
     """30 latents of a handwritten digit, under a convolutional decoder.
 
     The paper's settings: three temperatures (the start included), an affine inverse
@@ -22,21 +18,27 @@ class VAE(VectorSettings):
     leapfrogs, 100 particles. log Z is the log evidence of the image.
     """
 
-    digit: Annotated[int, Doc("which test digit", at_least=0, at_most=9)] = 0
-    decoder: Annotated[str, Doc("file of train-vae; empty: the shipped decoder")] = ""
-    num_particles: int = 100
-    num_transitions: int = 2
-    num_hmc_steps: int = 2
-    step_size_betas: tuple[float, ...] = (0.0, 0.25, 0.5, 1.0)
-    step_sizes: tuple[float, ...] = (0.2, 0.12, 0.1, 0.08)
-    num_train_steps: int = 500
-    flow_hidden: tuple[int, ...] = (150, 150)
+    digit: int = Field(0, ge=0, le=9, description="which test digit")
+    decoder: str = Field(
+        "", description="file of train-vae; empty: the shipped decoder"
+    )
+    num_particles = 100
+    num_transitions = 2
+    num_hmc_steps = 2
+    step_size_betas = (0.0, 0.25, 0.5, 1.0)
+    step_sizes = (0.2, 0.12, 0.1, 0.08)
+    num_train_steps = 500
+    flow_hidden = (150, 150)
 
     def target(self) -> targets.VAE:
         """The posterior of the latents."""
         decoder = load_decoder(self.decoder) if self.decoder else None
         return targets.VAE(self.digit, decoder=decoder)
 
-    def pictures(self, outcome: Any) -> Mapping[str, Callable[[], Figure]]:
+    def pictures(self, run: Any) -> Mapping[str, Callable[[], Any]]:
         """The digit, prior draws, posterior draws."""
-        return {"digits.png": lambda: draw_digits(outcome, self.target())}
+        from annealax.report import problem_charts  # noqa: PLC0415
+
+        return {
+            "digits.png": lambda: problem_charts.draw_digits(run, run.problem.target)
+        }

@@ -1,0 +1,1 @@
+"""The command `annealax`: it writes files; the numbers come from the packages below."""

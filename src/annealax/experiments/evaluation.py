@@ -1,0 +1,402 @@
+"""Passes of a sampler: what they estimate, how far apart, at which cost.
+
+`evaluate` makes several passes of one sampler; `run_experiment` is all of `annealax
+run`: train, deploy, and compare with plain SMC at the same cost.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.random as jr
+import numpy as np
+from flowjax.bijections import AbstractBijection
+from jaxtyping import PRNGKeyArray
+
+from annealax._checks import seed_number
+from annealax._doubts import Doubt
+from annealax._result import Result
+from annealax._sampler import Sampler, jitted_pass, pass_arguments
+from annealax._work.checkpoint import Checkpoint, once
+from annealax._work.drive import Callback, Work, as_callbacks, drive
+from annealax._work.fingerprint import fingerprint
+from annealax._work.program import compile_ahead
+from annealax.experiments.experiment import Experiment, Problem
+from annealax.experiments.methods import find_method
+from annealax.trainers.fit import Fit, fit
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Independent passes of one sampler.
+
+    Attributes:
+        label: What to call it.
+        sampler: The sampler.
+        flows: Its flows, if any.
+        result: The first pass, in full.
+        log_normalizers: log Z of every pass.
+        stderrs: The error bar that each pass gave for it.
+        ess: Final effective sample size of every pass, as a fraction of N.
+        lowest_ess: The lowest along the ladder, before resampling.
+        seconds: Time of the fastest pass, after compilation.
+    """
+
+    label: str
+    sampler: Sampler
+    flows: AbstractBijection | None
+    result: Result
+    log_normalizers: np.ndarray
+    stderrs: np.ndarray
+    ess: np.ndarray
+    lowest_ess: np.ndarray
+    seconds: float
+
+    @property
+    def num_transitions(self) -> int:
+        """Annealing transitions of a pass."""
+        return self.sampler.path.num_transitions
+
+    @property
+    def mean(self) -> float:
+        """Mean of log Z over the passes."""
+        return float(np.mean(self.log_normalizers))
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation of log Z over the passes; None for a single pass."""
+        if len(self.log_normalizers) < 2:
+            return None
+        return float(np.std(self.log_normalizers, ddof=1))
+
+    def squared_error(self, truth: float | None) -> float | None:
+        """Mean squared error of log Z; its variance if the truth is unknown."""
+        if truth is not None:
+            return float(np.mean((self.log_normalizers - truth) ** 2))
+        return None if self.spread is None else self.spread**2
+
+    def warnings(self) -> list[Doubt]:
+        """Reasons to doubt the first pass, or all of them."""
+        doubts = list(self.result.warnings())
+        typical = float(np.sqrt(np.mean(self.stderrs**2)))
+        spread = self.spread
+        if spread is not None and len(self.stderrs) >= 5 and spread > 2 * typical:
+            doubts.append(
+                Doubt(
+                    "passes-disagree",
+                    f"passes spread by {spread:.2g}, but their own error bars say "
+                    f"{typical:.2g}: trust the spread; some passes may miss modes",
+                )
+            )
+        return doubts
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledPass:
+    """A pass of a sampler, compiled.
+
+    Attributes:
+        run: From a key to the result of a finished, checked pass.
+        compile_seconds: Time to compile.
+        memory: Bytes that it needs.
+    """
+
+    run: Callable[[PRNGKeyArray], Result]
+    compile_seconds: float
+    memory: int
+
+
+def compile_pass(
+    sampler: Sampler, flows: AbstractBijection | None = None
+) -> CompiledPass:
+    """Compile `sampler.run`."""
+    program = compile_ahead(jitted_pass, *pass_arguments(sampler, jr.key(0), flows))
+
+    def run(key: PRNGKeyArray) -> Result:
+        arguments = pass_arguments(sampler, key, flows)
+        result = jax.block_until_ready(program.run(*arguments))
+        result.check(sampler.path)
+        return result
+
+    return CompiledPass(run, program.compile_seconds, program.memory)
+
+
+class PassSnapshot(NamedTuple):
+    """What a callback of `evaluate` sees after each pass.
+
+    Attributes:
+        step: Passes made so far.
+        num_steps: Passes asked for.
+        row: log Z, its error bar, final and lowest ESS of this pass.
+        seconds: Time of all passes so far.
+    """
+
+    step: int
+    num_steps: int
+    row: np.ndarray
+    seconds: float
+
+    def metrics(self) -> dict[str, np.ndarray]:
+        """The numbers of this pass."""
+        names = ("log_normalizer", "log_normalizer_stderr", "ess", "lowest_ess")
+        return dict(zip(names, self.row[:, None], strict=True))
+
+
+def evaluate(
+    key: PRNGKeyArray,
+    sampler: Sampler,
+    flows: AbstractBijection | None = None,
+    *,
+    label: str,
+    num_repeats: int,
+    progress: bool = False,
+    callback: Callback | Iterable[Callback] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Evaluation:
+    """Run the sampler several times, after one pass to compile it.
+
+    Args:
+        key: Random key; a pass depends on it and on its own index alone.
+        sampler: The sampler.
+        flows: Flows for it, or None.
+        label: What to call it.
+        num_repeats: Number of passes.
+        progress: Show a live line with log Z and ESS.
+        callback: One or several functions of a `PassSnapshot`, called after each pass.
+        checkpoint: Where finished passes are saved; the same call goes on from there.
+    """
+
+    def run(index: int) -> Result:
+        return jax.block_until_ready(sampler.run(jr.fold_in(key, index), flows))
+
+    @functools.cache
+    def first() -> Result:
+        return run(0)  # it compiles, so it is not timed
+
+    def advance(work: _Passes) -> tuple[_Passes, PassSnapshot]:
+        kept, began = first(), time.perf_counter()
+        result = run(work.done)
+        times = np.append(work.times, time.perf_counter() - began)
+        row = pass_numbers(result, sampler.num_particles)
+        work = dataclasses.replace(
+            work,
+            done=work.done + 1,
+            seconds=float(times.sum()),
+            first=kept,
+            rows=np.append(work.rows, [row], axis=0),
+            times=times,
+        )
+        return work, PassSnapshot(work.done, num_repeats, row, work.seconds)
+
+    passes = drive(
+        advance,
+        _Passes(total=num_repeats),
+        label=f"{label}, passes",
+        describe=lambda snapshot: _describe(snapshot.row),
+        unit="passes",
+        callbacks=as_callbacks(callback),
+        may_stop=False,
+        progress=progress,
+        store=checkpoint,
+        identity=lambda: {
+            "work": "evaluate",
+            "num_repeats": num_repeats,
+            "key": fingerprint(key),
+            "sampler": fingerprint((sampler, flows)),
+        },
+    )
+    assert passes.first is not None
+    log_normalizers, stderrs, ess, lowest_ess = passes.rows.T
+    return Evaluation(
+        label=label,
+        sampler=sampler,
+        flows=flows,
+        result=passes.first,
+        log_normalizers=log_normalizers,
+        stderrs=stderrs,
+        ess=ess,
+        lowest_ess=lowest_ess,
+        seconds=float(passes.times.min()),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Passes(Work):
+    """Passes under way.
+
+    Attributes:
+        first: The first one, in full.
+        rows: The numbers of each.
+        times: Seconds of each.
+    """
+
+    first: Result | None = None
+    rows: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 4)))
+    times: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+
+
+def _describe(row: np.ndarray) -> str:
+    log_normalizer, _, ess, _ = row
+    return f"log Z {log_normalizer:.4f}  ESS {ess:.0%}"
+
+
+def pass_numbers(result: Result, num_particles: int) -> np.ndarray:
+    """What a `PassSnapshot` says of a pass."""
+    numbers = (
+        result.log_normalizer,
+        result.log_normalizer_stderr,
+        result.ess / num_particles,
+        result.steps.ess.min() / num_particles,
+    )
+    return np.array([float(number) for number in numbers])
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What `annealax run` found.
+
+    Attributes:
+        name: Name of the experiment.
+        method: Name of the method.
+        seed: The seed.
+        problem: What was sampled.
+        fit: The training, if the method trains.
+        evaluations: The method first, then what it is compared with.
+    """
+
+    name: str
+    method: str
+    seed: int
+    problem: Problem
+    fit: Fit | None
+    evaluations: tuple[Evaluation, ...]
+
+    @property
+    def settings(self) -> Experiment:
+        """The experiment."""
+        return self.problem.settings
+
+    @property
+    def truth(self) -> float | None:
+        """Exact log Z, or None."""
+        return self.problem.target.log_normalizer
+
+    @property
+    def main(self) -> Evaluation:
+        """The passes of the method itself."""
+        return self.evaluations[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stages:
+    """What every stage of long work is given.
+
+    Attributes:
+        progress: Whether to show it live.
+        say: Called with a line of text when a stage begins.
+        callbacks: From the name of a stage to its callbacks.
+        checkpoint: Where every stage saves its state; the same work goes on from
+            there, with the same numbers to the bit.
+    """
+
+    progress: bool = False
+    say: Callable[[str], None] = lambda text: None
+    callbacks: Callable[[str], list[Callback]] = lambda stage: []
+    checkpoint: Checkpoint | None = None
+
+    def options(self, stage: str) -> dict[str, Any]:
+        """The options of `fit` and `evaluate` for a stage."""
+        store = None if self.checkpoint is None else self.checkpoint.child(stage)
+        return {
+            "progress": self.progress,
+            "callback": self.callbacks(stage),
+            "checkpoint": store,
+        }
+
+
+def run_experiment(
+    settings: Experiment | Problem,
+    *,
+    method: str | None = None,
+    seed: int = 0,
+    name: str = "",
+    stages: Stages | None = None,
+) -> Outcome:
+    """Train, deploy, and compare with plain SMC at the same cost.
+
+    The same seed gives the same numbers; only how many temperatures SMC gets for the
+    same cost depends on the clock (the setting `smc_transitions` fixes it).
+
+    Args:
+        settings: The experiment, or its problem if that is built already.
+        method: A name in `METHODS` or of the experiment's own; None for its default.
+        seed: Seed of all that is random, from 0 to 2**32 - 1.
+        name: Name of the experiment, for reports.
+        stages: Progress, callbacks and checkpoints of the stages.
+    """
+    stages = stages or Stages()
+    problem = settings.problem() if isinstance(settings, Experiment) else settings
+    settings = problem.settings
+    method = method or settings.default_method
+    chosen = find_method(method, settings)
+    keys = jr.split(jr.key(seed_number(seed)), 4)
+    key_flow, key_fit, key_deploy, key_compare = keys
+    fitted = None
+    if chosen.trainer is not None:
+        stages.say(f"compiling and training, {settings.num_train_steps} steps")
+        fitted = fit(
+            key_fit,
+            chosen.trainer(problem),
+            problem.flow(key_flow),
+            num_steps=chosen.num_fit_steps(settings),
+            **stages.options("training"),
+        )
+    stages.say(f"deploying {chosen.label}, {settings.num_repeats} passes")
+    main = evaluate(
+        key_deploy,
+        chosen.sampler(problem),
+        None if fitted is None else fitted.flows,
+        label=chosen.label,
+        num_repeats=settings.num_repeats,
+        **stages.options("deployment"),
+    )
+    plain = method == "smc"
+    others = () if plain else _plain_smc(key_compare, problem, main, stages)
+    return Outcome(name, method, seed, problem, fitted, (main, *others))
+
+
+def _plain_smc(
+    key: PRNGKeyArray, problem: Problem, main: Evaluation, stages: Stages
+) -> tuple[Evaluation, ...]:
+    """Plain SMC with the same temperatures, and with as many as take the same time."""
+    settings = problem.settings
+
+    def smc(count: int, label: str, stage: str) -> Evaluation:
+        stages.say(f"{label}: {count} transitions")
+        return evaluate(
+            jr.fold_in(key, count),
+            problem.sampler(num_transitions=count),
+            label=label,
+            num_repeats=settings.num_repeats,
+            **stages.options(stage),
+        )
+
+    same_ladder = smc(settings.num_transitions, "SMC, same ladder", "smc-same-ladder")
+    if main.flows is None:
+        return (same_ladder,)
+    count = settings.smc_transitions
+    if count > 0:
+        return same_ladder, smc(count, "SMC, given ladder", "smc-given-ladder")
+    ratio = main.seconds / same_ladder.seconds
+    count = once(  # it depends on the clock, so the first one counts
+        stages.checkpoint,
+        "smc-transitions",
+        lambda: round(settings.num_transitions * ratio),
+        identity={"work": "smc-transitions"},
+    )
+    if count <= settings.num_transitions:  # flows cost nothing to speak of
+        return (same_ladder,)
+    return same_ladder, smc(count, "SMC, same time", "smc-same-time")

@@ -1,0 +1,405 @@
+"""What was asked of a command: one checked description, one writer, one reader.
+
+The description of a command's work is the file `settings.json` of its folder; that of
+`pimh`, which works in the folder of another command, is `pimh.json`. Starting a command
+is: make its job, save it, do it. Resuming is: load the job, do it.
+"""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
+
+import jax.random as jr
+from flowjax.bijections import AbstractBijection
+from jaxtyping import Array, PRNGKeyArray
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from annealax._checks import MAX_SEED, unknown_name
+from annealax._errors import InvalidInputError
+from annealax._result import Result
+from annealax._work.budget import Budget, as_budget
+from annealax._work.serialise import FileError, load
+from annealax.auto.density import FreeDensity
+from annealax.auto.parameters import Space
+from annealax.auto.result import Replicate, propose
+from annealax.auto.sample import FLOW_CHOICES, free_density
+from annealax.auto.tuning import Plan
+from annealax.experiments.comparison import find_methods
+from annealax.experiments.experiment import Count, Experiment, Positive, Problem
+from annealax.experiments.methods import Method, find_method
+from annealax.experiments.registry import find_experiment, import_module
+from annealax.experiments.settings import Settings, explain, format_value
+from annealax.flows.base import replicate
+
+SETTINGS = "settings.json"
+FLOWS = "flows.npz"
+SAMPLER = "sampler.npz"
+
+_J = TypeVar("_J", bound="Job")
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
+Shape = tuple[int, ...]
+Support = str | tuple[float | None, float | None]
+
+
+class Proposal(NamedTuple):
+    """What proposes for particle MCMC.
+
+    Attributes:
+        label: What to call it.
+        run: From a key to a pass.
+        observables: Functions of a configuration, by name; empty for all of it.
+        num_particles: Particles of a pass.
+    """
+
+    label: str
+    run: Callable[[PRNGKeyArray], Result | Replicate]
+    observables: Mapping[str, Callable[[Array], Array]]
+    num_particles: int
+
+
+class Job(BaseModel):
+    """What a command was asked for."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False
+    )
+    file: ClassVar[str] = SETTINGS
+    """Where its description is kept."""
+    result: ClassVar[str] = "result.npz"
+    """What is there once its work is done."""
+
+    command: str
+    seed: Seed = 0
+
+    @classmethod
+    def make(cls: type[_J], **values: Any) -> _J:
+        """A job from arguments; what is wrong with them is one line."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            text = explain(error, cls.model_fields)
+            raise InvalidInputError(text) from None
+
+    def text(self) -> str:
+        """The description, as `load_job` reads it."""
+        return f"{self.model_dump_json(indent=2)}\n"
+
+
+class MainJob(Job):
+    """Work that has a folder of its own.
+
+    Attributes:
+        name: What to call it.
+        method: How it is done.
+        overrides: Settings that were changed.
+        settings: All settings.
+    """
+
+    name: str
+    method: str
+    overrides: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+
+    def proposal(self, folder: Path, num_particles: int | None) -> Proposal:
+        """What `annealax pimh` draws its proposals from.
+
+        Args:
+            folder: The folder of the finished work.
+            num_particles: Particles of a proposal; None for as many as there were.
+        """
+        del num_particles
+        raise InvalidInputError(
+            f"{folder} was made by `annealax {self.command}`, which leaves no sampler "
+            "behind; give a folder of `annealax run`."
+        )
+
+
+class ExperimentJob(MainJob):
+    """Work on an experiment.
+
+    Attributes:
+        source: Where its class is found, if not by its name.
+    """
+
+    source: str | None = None
+
+    @functools.cached_property
+    def experiment(self) -> Experiment:
+        """The experiment with its settings."""
+        cls = find_experiment(self.source or self.name).experiment
+        for key in self.overrides:
+            if key not in cls.model_fields:
+                raise unknown_name("setting", key, cls.model_fields)
+        return cls(**self.settings)
+
+    @functools.cached_property
+    def problem(self) -> Problem:
+        """What is sampled: built once, for all that this job does."""
+        return self.experiment.problem()
+
+
+class RunJob(ExperimentJob):
+    """`annealax run`: train, deploy, and compare with plain SMC."""
+
+    command: Literal["run"] = "run"
+    checkpoint_seconds: float = Field(60.0, ge=0)
+
+    @property
+    def way(self) -> Method:
+        """The method."""
+        return find_method(self.method, self.experiment)
+
+    def flows(self, folder: Path) -> AbstractBijection | None:
+        """The trained flows; None if the method has none."""
+        if self.way.trainer is None:
+            return None
+        file = finished_file(folder / FLOWS)
+        count = self.way.sampler(self.problem).path.num_transitions
+        return load(file, replicate(self.problem.flow(jr.key(0)), count))
+
+    def proposal(self, folder: Path, num_particles: int | None) -> Proposal:
+        """The sampler that was deployed, with the flows that were trained."""
+        flows, sampler = self.flows(folder), self.way.sampler(self.problem)
+        if num_particles is not None:
+            sampler = dataclasses.replace(sampler, num_particles=num_particles)
+        return Proposal(
+            self.way.label,
+            lambda key: sampler.run(key, flows),
+            self.problem.observables,
+            sampler.num_particles,
+        )
+
+
+class CompareJob(ExperimentJob):
+    """`annealax compare`, of one experiment; `method` has commas between."""
+
+    command: Literal["compare"] = "compare"
+    result: ClassVar[str] = "compare.json"
+    budget: Budget
+    num_repeats: int = Field(ge=1)
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the methods."""
+        return find_methods(self.method, self.experiment)
+
+
+class SampleJob(ExperimentJob):
+    """`annealax sample` of a function, or `annealax run --auto` of an experiment.
+
+    Attributes:
+        shape: As for `annealax.sample`; None for an experiment.
+        support: As for `annealax.sample`.
+        budget: As for `annealax.sample`.
+        flow: As for `annealax.sample`.
+    """
+
+    command: Literal["sample"] = "sample"
+    method: Literal["sample"] = "sample"
+    shape: Shape | dict[str, Shape] | None = None
+    support: Support | dict[str, Support] | None = None
+    budget: str | float | None = None
+    flow: str = "auto"
+
+    @model_validator(mode="after")
+    def _is_a_space(self):
+        if self.shape is not None:
+            Space(self.shape, self.support)
+        return self
+
+    @field_validator("flow")
+    @classmethod
+    def _is_a_flow(cls, value: str) -> str:
+        if value not in FLOW_CHOICES:
+            raise unknown_name("flow", value, FLOW_CHOICES)
+        return value
+
+    @field_validator("budget")
+    @classmethod
+    def _is_a_budget(cls, value: Any) -> Any:
+        as_budget(value)
+        return value
+
+    @classmethod
+    def make(cls, **values: Any) -> "SampleJob":
+        """A job from arguments; its settings are these in words, for the page."""
+        names = ("shape", "support", "budget", "flow")
+        words = {key: _words(values[key]) for key in names if values.get(key)}
+        return super().make(settings=words, **values)
+
+    @functools.cached_property
+    def experiment(self) -> Experiment:
+        """The experiment of `run --auto`."""
+        if self.shape is not None:
+            raise InvalidInputError(f"{self.name} is a function, not an experiment.")
+        cls = find_experiment(self.source or self.name).experiment
+        return cls(**self.overrides)
+
+    @functools.cached_property
+    def density(self) -> Callable[[Any], Any]:
+        """The log density."""
+        if self.shape is None:
+            return self.experiment.target()
+        return find_density(self.name)
+
+    def sampler(self, folder: Path) -> tuple[FreeDensity, Plan, Any]:
+        """The density, and the plan and flows of the sampler that was found."""
+        plan, flows = load(finished_file(folder / SAMPLER))
+        if not isinstance(plan, Plan):
+            raise FileError(f"{folder / SAMPLER} holds no sampler; run it again.")
+        return free_density(self.density, self.shape, self.support), plan, flows
+
+    def proposal(self, folder: Path, num_particles: int | None) -> Proposal:
+        """The sampler that was found, in the space of the function."""
+        density, plan, flows = self.sampler(folder)
+        if num_particles is not None:
+            plan = dataclasses.replace(plan, num_particles=num_particles)
+        observables: Mapping[str, Any] = {}
+        if self.shape is None:
+            observables = self.experiment.observables(self.experiment.target())
+        return Proposal(
+            "the sampler found",
+            lambda key: propose(key, density, plan, flows),
+            observables,
+            plan.num_particles,
+        )
+
+
+class TrainVAESettings(Settings):
+    """Numbers of `annealax train-vae`."""
+
+    data: str = Field(description="where the images are")
+    decoder: str = Field(description="file for the decoder, seen from the folder")
+    num_steps: Count = Field(6000, description="training steps")
+    batch_size: Count = Field(200, description="images in a batch")
+    learning_rate: Positive = Field(
+        2e-3, description="learning rate of Adam at the start"
+    )
+
+
+class TrainVAEJob(MainJob):
+    """`annealax train-vae`: the decoder of a VAE."""
+
+    command: Literal["train-vae"] = "train-vae"
+    name: Literal["vae-decoder"] = "vae-decoder"
+    method: Literal["train-vae"] = "train-vae"
+    settings: TrainVAESettings  # type: ignore[assignment]
+    checkpoint_seconds: float = Field(60.0, ge=0)
+
+
+class ChainJob(Job):
+    """`annealax pimh`: particle MCMC on top of finished work.
+
+    Attributes:
+        num_steps: Iterations of each chain.
+        num_chains: Independent chains.
+        num_particles: Particles of a proposal; None for as many as there were.
+        checkpoint_seconds: Time between checkpoints.
+    """
+
+    file: ClassVar[str] = "pimh.json"
+    result: ClassVar[str] = "pimh.npz"
+    command: Literal["pimh"] = "pimh"
+    num_steps: int = Field(ge=2)
+    num_chains: int = Field(1, ge=1)
+    num_particles: int | None = Field(None, ge=1)
+    checkpoint_seconds: float = Field(60.0, ge=0)
+
+
+JOBS: Mapping[str, type[Job]] = {
+    "run": RunJob,
+    "sample": SampleJob,
+    "compare": CompareJob,
+    "train-vae": TrainVAEJob,
+    "pimh": ChainJob,
+}
+
+
+def load_job(folder: Path, file: str = SETTINGS) -> Any:
+    """The job that a folder was made for.
+
+    Args:
+        folder: The folder.
+        file: Which description; that of the folder itself if not given.
+
+    Raises:
+        FileError: If there is none, or it is damaged.
+    """
+    path = folder / file
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileError(
+            f"{folder} is not a run folder: it has no {file}; give the folder that "
+            "`annealax run` printed."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise _damaged(path, error) from error
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, error) from error
+    known = [name for name, each in JOBS.items() if each.file == file]
+    command = content.get("command") if isinstance(content, dict) else None
+    if command not in known:
+        raise _damaged(path, f"command must be one of {', '.join(known)}")
+    kind = JOBS[command]
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise _damaged(path, explain(error, kind.model_fields)) from None
+
+
+def finished_file(file: Path) -> Path:
+    """The file, which is there once the work is done.
+
+    Raises:
+        FileError: If it is not.
+    """
+    if not file.exists():
+        raise FileError(
+            f"there is no {file}: the work did not finish; `annealax resume "
+            f"{file.parent}` goes on with it."
+        )
+    return file
+
+
+def find_density(reference: str) -> Callable[[Any], Any]:
+    """The function that `module:function` names; modules of this folder count."""
+    module_name, _, name = reference.partition(":")
+    if not module_name or not name.isidentifier():
+        raise InvalidInputError(
+            f"give the density as module:function, such as model:log_density for the "
+            f"function log_density in model.py; got {reference!r}."
+        )
+    module = import_module(module_name)
+    function = getattr(module, name, None)
+    if not callable(function):
+        known = [key for key, each in vars(module).items() if callable(each)]
+        raise InvalidInputError(
+            f"{module_name} has no function {name!r}; it has {sorted(known)[:10]}."
+        )
+    return function
+
+
+def _damaged(path: Path, what: object) -> FileError:
+    return FileError(f"{path} is damaged: {' '.join(str(what).split())}")
+
+
+def _words(value: Any) -> str:
+    """A setting as one line of text, as the command line takes it."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_words(each)}" for key, each in value.items())
+    if isinstance(value, tuple | list):
+        return ",".join("" if each is None else f"{each}" for each in value)
+    return format_value(value)

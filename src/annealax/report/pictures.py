@@ -1,0 +1,111 @@
+"""PNG files of a folder: what its page shows, and what needs the experiment itself."""
+
+import functools
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+from matplotlib.figure import Figure
+
+from annealax.report import charts, problem_charts
+from annealax.report.files import write_file
+from annealax.report.read import (
+    PARAMETERS,
+    Comparison,
+    Decoder,
+    Run,
+    read,
+)
+from annealax.targets._posterior import AbstractPosterior
+
+ON_PAGE = frozenset(
+    {"posterior.png", "diagnostics.png", "training.png", "pimh.png", "compare.png"}
+)
+"""Pictures that a page has as charts, in its own colours."""
+
+_EXACT_DRAWS = 2000
+
+
+@runtime_checkable
+class _CanSample(Protocol):
+    def sample(self, key: PRNGKeyArray, num_samples: int) -> Array: ...
+
+
+def write(path: Path, run: Any = None) -> list[str]:
+    """Draw the pictures of a folder; returns the names of the files.
+
+    Args:
+        path: The folder.
+        run: What `annealax.load_run` gives; without it, only what the numbers in the
+            folder show is drawn.
+    """
+    names = [] if run is None else _keep_parameters(path, run)
+    found = read(path)
+    figures = dict(_figures(found))
+    if run is not None:
+        figures |= problem_charts.temperatures(run)
+        figures |= run.settings.pictures(run)
+    for name, draw in figures.items():
+        with charts.style():
+            write_file(path / name, charts.png(draw()))
+    return [*names, *figures]
+
+
+def _figures(
+    found: Run | Comparison | Decoder,
+) -> Mapping[str, Callable[[], Figure]]:
+    """What the numbers in a folder show, by file name."""
+    name = found.asked.name
+    if isinstance(found, Comparison):
+        panels = {"compare.png": charts.comparison_panels(found)}
+    elif isinstance(found, Decoder):
+        panels = {"training.png": charts.decoder_panels(found)}
+    else:
+        panels = {
+            "diagnostics.png": [
+                charts.passes_panel(found.passes, pooled=found.pooled),
+                *charts.ladder_panels(found.ladder),
+                charts.weights_panel(found.weights),
+                *charts.posterior_panels(found.draws),
+            ],
+            "training.png": charts.training_panels(found),
+            "pimh.png": [] if found.chain is None else charts.chain_panels(found.chain),
+        }
+    figures: dict[str, Callable[[], Figure]] = {
+        file: functools.partial(charts.compose, each, name)
+        for file, each in panels.items()
+        if each
+    }
+    if isinstance(found, Run):
+        figures["posterior.png"] = lambda: charts.corner(
+            charts.main_draws(found.draws)[1]
+        )
+    if isinstance(found, Decoder) and "shown_images" in found.arrays:
+        figures["decoded.png"] = lambda: problem_charts.draw_decoded(found.arrays)
+    return figures
+
+
+def _keep_parameters(path: Path, run: Any) -> list[str]:
+    """Draws by the names of parameters, and exact ones, for pages to come.
+
+    Pages are made from files alone, and only the target knows these.
+    """
+    target, arrays = run.problem.target, {}
+    if isinstance(target, AbstractPosterior):
+        named = jax.vmap(target.constrain)(run.result.x)
+        order = target.constrain(run.result.x[0])  # which `vmap` does not keep
+        arrays = {f"x_{name}": np.asarray(named[name]) for name in order}
+    elif isinstance(target, _CanSample):
+        exact = np.asarray(target.sample(jr.key(run.seed), _EXACT_DRAWS))
+        arrays = {"exact": exact.reshape(len(exact), -1)}
+    if not arrays:
+        return []
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    write_file(path / PARAMETERS, file.getvalue())
+    return [PARAMETERS]

@@ -1,0 +1,147 @@
+"""The arguments of `annealax sample`."""
+
+import json
+import shutil
+
+import jax.random as jr
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import annealax as ax
+from annealax import InvalidInputError
+from annealax.cli.main import app
+from annealax.cli.sample import parse_shape, parse_support
+from annealax.experiments.jobs import find_density
+
+
+def test_shapes():
+    assert parse_shape(["10"]) == (10,)
+    assert parse_shape(["8,8"]) == (8, 8)
+    assert parse_shape(["8x8"]) == (8, 8)
+    assert parse_shape(["mu", "tau=3"]) == {"mu": (), "tau": (3,)}
+    for wrong in (["ten!"], ["3.5"], ["mu", "4"], ["tau=a"]):
+        with pytest.raises(InvalidInputError):
+            parse_shape(wrong)
+
+
+def test_supports():
+    assert parse_support([], named=False) is None
+    assert parse_support(["positive"], named=False) == "positive"
+    assert parse_support(["0,10"], named=False) == (0.0, 10.0)
+    assert parse_support(["tau=,3"], named=True) == {"tau": (None, 3.0)}
+    assert parse_support(["0,inf"], named=False) == (0.0, None)
+    assert parse_support(["-inf,inf"], named=False) == "real"
+    for wrong, named in ((["a,b"], False), (["positive"], True), (["1,2,3"], False)):
+        with pytest.raises(InvalidInputError):
+            parse_support(wrong, named)
+
+
+def test_the_density_is_found_by_name(tmp_path, monkeypatch):
+    (tmp_path / "my_density.py").write_text("def f(x):\n    return -x @ x\n")
+    (tmp_path / "broken_density.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert callable(find_density("my_density:f"))
+    for reference, message in (
+        ("my_density:g", "no function 'g'"),
+        ("my_density", "module:function"),
+        ("no_such_module:f", "there is no module"),
+        ("broken_density:f", "ZeroDivisionError"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            find_density(reference)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sample", "jax.numpy:sum", "--shape", "2", "--seed", "-1"], "seed"),
+        (["sample", "nothing:f", "--shape", "2"], "there is no module"),
+        (["sample", "jax.numpy:sum", "--shape", "9" * 20], "at most 10,000,000"),
+        (["sample", "jax.numpy:sum", "--shape", "1" + "0" * 12], "at most 10,000,000"),
+        (["sample", "jax.numpy:sum", "--shape", "0"], "the shape of"),
+        (["sample", "jax.numpy:sum", "--shape", "2", "--support", "nan,1"], "'nan,1'"),
+        (["sample", "jax.numpy:sum", "--shape", "2", "--support", "inf,1"], "'inf,1'"),
+        (["sample", "jax.numpy:sum", "--shape", "2", "--support", "0,1e400"], "1e400"),
+        (["sample", "jax.numpy:sum", "--shape", "2", "--support", "0,1e39"], "within"),
+        (["sample", "jax.numpy:sum", "--shape", "2", "--support", "1,0"], "must rise"),
+        (["sample", "jax.numpy:sum", "--shape", "2", "--support", "odd"], "'odd'"),
+        (["sample", "jax.numpy:sum", "--shape", "2", "--flow", "x"], "unknown flow"),
+        (["sample", "jax.numpy:cumsum", "--shape", "2"], "must return one number"),
+        (["sample", "jax.numpy:sum", "--shape", "2", "--seed", "9" * 30], "seed"),
+        (["run", "funnel", "--budget", "5s"], "--auto"),
+        (["run", "funnel", "--auto", "--budget", "soon"], "a budget is a time"),
+    ],
+)
+def test_wrong_arguments_are_one_line(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert result.output.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_killed_sample_resumes_to_the_same_bits(tmp_path, monkeypatch):
+    """All files are there; what is left after a kill leads to the same numbers."""
+    (tmp_path / "half_normal.py").write_text(
+        "def f(p):\n    return -0.5 * p['a'] ** 2 - p['b']\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    command = ["sample", "half_normal:f", "--shape", "a", "--shape", "b"]
+    command += ["--support", "b=positive", "--quiet", "--out", "run"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    run = tmp_path / "run"
+    for name in ("environment.json", "report.html", "result.nc", "diagnostics.png"):
+        assert (run / name).stat().st_size > 0
+    assert "annealax" in (run / "report.html").read_text()
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [*range(1, len(lines) + 1)]
+    logged = [json.loads(line)["log_normalizer"] for line in lines]
+    expected = dict(np.load(run / "result.npz"))
+    np.testing.assert_allclose(logged, expected["repeats_log_normalizer"], rtol=1e-6)
+    exact_log_z = 0.5 * np.log(2 * np.pi)
+    error = expected["log_normalizer"] - exact_log_z
+    assert abs(error) < 6 * expected["log_normalizer_stderr"]
+    (run / "result.npz").unlink()
+    for stage in sorted((run / "checkpoints").glob("replicate-*"))[3:]:
+        shutil.rmtree(stage)
+    before = {f: f.read_bytes() for f in run.rglob("*") if f.suffix in (".npz", ".nc")}
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:  # first on a full disk: nothing gets lost
+        patch.setattr("annealax._work.serialise.os.fsync", full)
+        result = CliRunner().invoke(app, ["resume", "run", "--quiet"])
+    assert result.exit_code == 2
+    assert "No space left on device" in result.output.splitlines()[-1]
+    assert all(file.read_bytes() == content for file, content in before.items())
+    assert not list(run.rglob("*.part"))
+    result = CliRunner().invoke(app, ["resume", "run", "--json"])
+    assert result.exit_code == 0, result.output
+    resumed = dict(np.load(run / "result.npz"))
+    assert set(resumed) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(resumed[name], value)
+
+    # Chains on top of it, in the space of the function.
+    command = ["pimh", "run", "--num-steps", "60", "--num-particles", "30", "--quiet"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    found = ax.load_run(run)
+    assert found.names == ("a", "b")
+    assert found.result.mean()["b"] == pytest.approx(1.0, abs=0.05)
+    chain = found.chain
+    assert {k: v.shape for k, v in chain.configurations.items()} == {
+        "a": (1, 60),
+        "b": (1, 60),
+    }
+    for name, exact in (("a", 0.0), ("b", 1.0)):
+        assert abs(chain.mean[name] - exact) < 6 * chain.stderr[name]
+    again = found.sampler.run(jr.key(1), found.flows)
+    assert again.log_normalizer == pytest.approx(exact_log_z, abs=0.3)
