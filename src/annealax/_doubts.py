@@ -10,7 +10,7 @@ CODES: Mapping[str, tuple[str, str]] = MappingProxyType(
             "lower the learning rate or the step sizes, or clip the gradient",
         ),
         "edge-mass": (
-            "mass is pressed against a bound, nearer than the precision can tell from it",
+            "mass is pressed against a bound, nearer than the precision can tell",
             'use dtype="float64", or the logarithm of the distance from the bound',
         ),
         "few-draws": (
@@ -73,7 +73,7 @@ CODES: Mapping[str, tuple[str, str]] = MappingProxyType(
             "add particles",
         ),
         "unseen-modes": (
-            "there are probably modes that the search has not found: log Z may be too low",
+            "there are probably modes that were not found: log Z may be too low",
             "say where to look with prior=, region= or initial=",
         ),
         "zero-density": (

@@ -84,6 +84,9 @@ _FLAT, _FLATTER = 1e-5, 0.1
 """Curvatures below this share of the largest are none; they count as so many times the
 least that is one."""
 
+_STEEP = 0.5
+"""Nats that a Newton step from a peak would gain, twice, at most."""
+
 _FEW = 10
 """Modes from which on their spread along a coordinate says more than the average."""
 
@@ -103,12 +106,14 @@ class Modes:
         log_densities: How high they are.
         hits: How many ascents ended at each, or would have.
         curvatures: Minus the Hessians; of no size in too many dimensions.
+        slopes: The gradients, which vanish at a peak.
     """
 
     points: Float[np.ndarray, "modes size"]
     log_densities: Float[np.ndarray, " modes"]
     hits: Int[np.ndarray, " modes"]
     curvatures: Float[np.ndarray, "modes axes axes"]
+    slopes: Float[np.ndarray, "modes axes"]
 
     @functools.cached_property
     def _axes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -120,6 +125,15 @@ class Modes:
             axis=1, keepdims=True, initial=1e99
         )
         return np.where(curved, values, _FLATTER * least), vectors, curved.all(axis=1)
+
+    @functools.cached_property
+    def are_peaks(self) -> np.ndarray:
+        """Which are peaks, and not where an ascent tired on a slope or a ridge."""
+        if self.curvatures.shape[1] == 0:
+            return np.ones(len(self.points), bool)
+        values, vectors, curved = self._axes
+        along = np.einsum("kij,ki->kj", vectors, self.slopes.astype(np.float64))
+        return curved & (np.sum(along**2 / values, axis=1) < _STEEP)
 
     @functools.cached_property
     def log_masses(self) -> np.ndarray:
@@ -170,13 +184,15 @@ class Modes:
         high = self.log_densities > self.log_densities[:1] - DEPTH
         masses = self.log_masses
         heavy = masses > np.max(masses, initial=-np.inf) - DEPTH
-        kept = high | heavy
-        return Modes(
-            self.points[kept],
-            self.log_densities[kept],
-            self.hits[kept],
-            self.curvatures[kept],
-        )
+        return self._chosen(high | heavy)
+
+    def peaks(self) -> "Modes":
+        """Those that are peaks."""
+        return self._chosen(self.are_peaks)
+
+    def _chosen(self, kept: np.ndarray) -> "Modes":
+        fields = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return Modes(*(each[kept] for each in fields))
 
     def explain(self, x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, Any]:
         """Whether the density at points is that of the modes known, and of which.
@@ -184,12 +200,14 @@ class Modes:
         A mode stands for its Gaussian. Where the density is what these add up to, an
         ascent would end at the nearest, and need not be made.
         """
-        _, vectors, peaks = self._axes
-        roots = vectors * np.sqrt(self._axes[0])[:, None, :]
+        curvatures, vectors, _ = self._axes
+        roots = vectors * np.sqrt(curvatures)[:, None, :]
         parts = np.full((len(x), len(self.points)), -np.inf)
-        for index in np.flatnonzero(peaks):
+        for index in np.flatnonzero(self.are_peaks):
             away = (x - self.points[index]) @ roots[index]
             parts[:, index] = self.log_densities[index] - 0.5 * np.sum(away**2, axis=1)
+        if len(self.points) == 0:
+            return np.zeros(len(x), bool), np.zeros(len(x), int)
         nearest = parts.argmax(axis=1)
         known = np.logaddexp.reduce(parts, axis=1)
         depth = np.abs(self.log_densities[nearest] - known)
@@ -340,25 +358,25 @@ class Ascents:
             self._density.spend(_DIP_POINTS * len(points))
         assigned = members >= 0
         counts = np.bincount(members[assigned], hits[assigned], len(peaks))
-        hits = counts.astype(int)
-        return Modes(
-            points[peaks], values[peaks], hits, self._curvatures(points[peaks])
-        )
+        points = points[peaks]
+        shapes = self._shapes(points)
+        return Modes(points, values[peaks], counts.astype(int), *shapes)
 
-    def _curvatures(self, points: np.ndarray) -> np.ndarray:
-        """Minus the Hessians."""
+    def _shapes(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Curvatures and slopes."""
         count, size = points.shape
         if count == 0 or size > MAX_CURVED_SIZE:
-            return np.zeros((count, 0, 0))
+            return np.zeros((count, 0, 0)), np.zeros((count, 0))
         # In batches of one size, too.
         filling = np.repeat(points[:1], -count % _CURVED_AT_ONCE, axis=0)
         filled = np.concatenate([points, filling])
         parts = [
-            np.asarray(_curvatures(self._density.log_density, jnp.asarray(part)))
+            jax.device_get(_shapes(self._density.log_density, jnp.asarray(part)))
             for part in np.split(filled, len(filled) // _CURVED_AT_ONCE)
         ]
         self._density.spend(len(filled) * (size + 2))
-        return np.concatenate(parts)[:count]
+        curvatures, slopes = zip(*parts, strict=True)
+        return np.concatenate(curvatures)[:count], np.concatenate(slopes)[:count]
 
 
 def explore(key: PRNGKeyArray, ascents: Ascents, places: Places) -> Modes:
@@ -372,8 +390,9 @@ def explore(key: PRNGKeyArray, ascents: Ascents, places: Places) -> Modes:
     for index in itertools.count(1):
         spent = ascents.num_evaluations - began
         counting = modes.that_count()
-        known = counting.all_known and calm >= _CALM
-        share = _SHARE_OF_SEVERAL if len(counting.points) > 1 else _SHARE_OF_ONE
+        peaks = counting.peaks()
+        known = peaks.all_known and calm >= _CALM
+        share = _SHARE_OF_SEVERAL if len(peaks.points) > 1 else _SHARE_OF_ONE
         allowed = ascents.effort * (share if known else 1)
         if len(counting.points) > MAX_MODES or spent > allowed:
             break
@@ -391,7 +410,7 @@ def explore(key: PRNGKeyArray, ascents: Ascents, places: Places) -> Modes:
             found = ascents.peaks(waiting.first(NUM_ASCENTS))
             waiting = waiting.after(NUM_ASCENTS)
             modes = ascents.together(modes, found)
-        if len(modes.that_count().points) > len(counting.points):
+        if len(modes.that_count().peaks().points) > len(peaks.points):
             calm = 0
     return modes
 
@@ -497,17 +516,20 @@ def _ascend(
 
 
 @eqx.filter_jit
-def _curvatures(
+def _shapes(
     log_density: Callable[[Array], Array], points: Float[Array, "points size"]
-) -> Float[Array, "points size size"]:
-    """Minus the Hessians; zero where they are not finite."""
+) -> tuple[Float[Array, "points size size"], Float[Array, "points size"]]:
+    """Minus the Hessians, and the gradients; zero where they are not finite."""
 
-    def hessian(x):
-        return jax.jacfwd(jax.grad(lambda y: sanitise(log_density(y))))(x)
+    def slope(x):
+        slope = jax.grad(lambda y: sanitise(log_density(y)))(x)
+        return slope, slope
 
-    matrices = jax.lax.map(hessian, points)
+    hessian = jax.jacfwd(slope, has_aux=True)
+    matrices, slopes = jax.lax.map(hessian, points)
     matrices = jnp.where(jnp.isfinite(matrices), matrices, 0)
-    return -0.5 * (matrices + matrices.swapaxes(1, 2))
+    slopes = jnp.where(jnp.isfinite(slopes), slopes, 0)
+    return -0.5 * (matrices + matrices.swapaxes(1, 2)), slopes
 
 
 @eqx.filter_jit

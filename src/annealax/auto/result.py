@@ -22,6 +22,7 @@ from annealax._sampler import Sampler
 from annealax.auto.density import FreeDensity
 from annealax.auto.modes import ModeTable
 from annealax.auto.parameters import Space
+from annealax.auto.precision import in_own_precision
 from annealax.auto.starts.base import Start
 from annealax.auto.tuning import Plan
 
@@ -150,11 +151,17 @@ class Sample:
     messages: tuple[Doubt, ...] = ()
 
     @property
+    def dtype(self) -> np.dtype:
+        """The type of its numbers."""
+        return np.dtype(self.vectors.dtype)
+
+    @property
     def space(self) -> Space:
         """Names, shapes and supports of the parameters."""
         return self.density.space
 
     @property
+    @in_own_precision
     def sampler(self) -> Sampler:
         """The frozen sampler; it works in the coordinates of its start."""
         return self.plan.sampler(self.density)
@@ -185,11 +192,13 @@ class Sample:
         return len(self.log_weights) // self.num_replicates
 
     @property
+    @in_own_precision
     def x(self) -> Any:
         """The draws in the user's space: an array, or a dict of arrays."""
         return self.space.values(self.vectors)
 
     @property
+    @in_own_precision
     def weights(self) -> Float[Array, " draws"]:
         """Normalised weights of the draws."""
         return jnp.exp(self.log_weights)
@@ -251,10 +260,12 @@ class Sample:
         """Wall-clock time of the whole call."""
         return sum(stage.seconds for stage in self.stages)
 
+    @in_own_precision
     def expectation(self, function: Callable[[Any], Array]) -> Any:
         """Weighted average of a function of one point in the user's space."""
         return self._pool(self._values(function)).mean
 
+    @in_own_precision
     def expectation_stderr(self, function: Callable[[Any], Array]) -> Any:
         """Its standard error, from the differences between replicates."""
         return self._pool(self._values(function)).stderr
@@ -285,14 +296,17 @@ class Sample:
 
         return _Pooled(jax.tree.map(mean, values), jax.tree.map(stderr, values))
 
+    @in_own_precision
     def mean(self) -> Any:
         """Mean of the parameters, in the user's space."""
         return self._pool(self.x).mean
 
+    @in_own_precision
     def mean_stderr(self) -> Any:
         """Its standard error, from the differences between replicates."""
         return self._pool(self.x).stderr
 
+    @in_own_precision
     def std(self) -> Any:
         """Standard deviation of the parameters, in the user's space."""
         values = self.x
@@ -300,12 +314,14 @@ class Sample:
         square = jax.tree.map(lambda leaf, c: (leaf - c) ** 2, values, centre)
         return jax.tree.map(np.sqrt, self._pool(square).mean)
 
+    @in_own_precision
     def draws(self, key: PRNGKeyArray, num_draws: int) -> Any:
         """Unweighted draws in the user's space, chosen independently by weight."""
         count = len(self.log_weights)
         index = jr.choice(key, count, (num_draws,), p=self.weights)
         return self.space.values(self.vectors[index])
 
+    @in_own_precision
     def to_arviz(self, num_draws: int | None = None, *, seed: int = 0) -> Any:
         """The answer for ArviZ: resampled draws, no more than the weights are worth.
 
@@ -331,6 +347,7 @@ class Sample:
         """
         return list(self.messages)
 
+    @in_own_precision
     def propose(self, key: PRNGKeyArray) -> "Replicate":
         """One more run of the frozen sampler, in the user's space: for `pimh`."""
         return propose(key, self.density, self.plan, self.flows)
@@ -372,14 +389,21 @@ class Replicate(eqx.Module):
     space: Space
 
     @property
+    def dtype(self) -> np.dtype:
+        """The type of its numbers."""
+        return np.dtype(self.result.log_normalizer.dtype)
+
+    @property
     def log_normalizer(self) -> Array:
         """Estimate of log Z; its exponential is unbiased."""
         return self.result.log_normalizer
 
+    @in_own_precision
     def expectation(self, function: Callable[[Any], Array]) -> Any:
         """Weighted average of a function of one point in the user's space."""
         return self.result.expectation(lambda z: function(self._place(z)))
 
+    @in_own_precision
     def draws(self, key: PRNGKeyArray, num_draws: int) -> Any:
         """Unweighted draws in the user's space, chosen independently by weight."""
         return jax.vmap(self._place)(self.result.draws(key, num_draws))

@@ -40,11 +40,12 @@ from annealax.auto.flows import FAMILIES, choose_flows, families_for
 from annealax.auto.knowledge import Posterior, Prior, as_prior, gather
 from annealax.auto.modes import Ascents, find_modes
 from annealax.auto.parameters import Space, Support
+from annealax.auto.precision import with_precision
 from annealax.auto.result import ReplicateSnapshot, Sample, Stage, pool_replicates
 from annealax.auto.search import MANY_DIMENSIONS, improve, search
 from annealax.auto.second import reconsider, report_of
 from annealax.auto.tails import share_of_escapes
-from annealax.auto.tuning import Effort, Measured, tune
+from annealax.auto.tuning import Effort, Measured, tune_best
 
 _PARTICLES, _FEW_PARTICLES = 1000, 500
 """Particles of a replicate; the latter in many dimensions."""
@@ -73,6 +74,7 @@ FLOW_CHOICES = ("auto", "none", *FAMILIES)
 Say = Callable[[str], None]
 
 
+@with_precision
 def sample(  # noqa: PLR0915 (four stages, one after the other)
     log_density: Callable[[Any], Array],
     shape: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None = None,
@@ -84,6 +86,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     region: Any = None,
     initial: Any = None,
     flow: str = "auto",
+    dtype: Any = None,
     num_particles: int | None = None,
     num_replicates: int | None = None,
     progress: bool | Say = False,
@@ -120,6 +123,8 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
             density takes it, or several along a first axis. They are looked at beside
             all else.
         flow: "auto", "none", or the name of a family to use in any case.
+        dtype: "float64" runs this call in double precision, "float32" in single; None
+            as JAX is set.
         num_particles: Particles of a replicate; None to choose.
         num_replicates: Independent runs behind the answer; None to choose.
         progress: Say what is going on; or a function that is called with each line.
@@ -146,7 +151,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     key, allowed = jr.key(seed_number(seed)), as_budget(budget)
     spending = allowed and dataclasses.astuple(allowed)
     numbers = (int(seed), flow, num_particles, num_replicates, spending)
-    given = (log_density, shape, support, prior, region, initial)
+    given = (log_density, shape, support, prior, region, initial, str(dtype))
     arguments = fingerprint((*given, *numbers))
     identity = {"work": "sample", "arguments": arguments}
     keep = functools.partial(once, as_checkpoint(checkpoint), identity=identity)
@@ -159,6 +164,11 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     say(f"looking for a start in {density.size} dimensions")
     with ledger.stage("start"):
         seen = search(named_key(key, "search"), density, known, say)
+        first = next(each for each in seen.tried if each.first.usable)
+        subkey = named_key(key, "first tails")
+        escapes = share_of_escapes(subkey, Ascents(density), first.x, first.weights)
+    # Where there is no integral, no effort brings an answer nearer to it.
+    attempts = 1 if escapes else _ATTEMPTS
 
     def affordable(name: str, measured: Measured) -> int:
         if num_replicates is not None:
@@ -167,23 +177,24 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         return keep(name, lambda: ledger.replicates(allowed, measured, many))
 
     effort, history = Effort(), []
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(attempts):
         again = attempt > 0
         subkey = named_key(key, "again", attempt) if again else key
-        best = seen.best
-        assert best is not None
-        say(f"start: {best.name}")
         with ledger.stage("tuning"):
             count = num_particles or (_FEW_PARTICLES if many else _PARTICLES)
-            plan, measured = tune(
-                named_key(subkey, "tuning"), density, best, count, effort
-            )
+            subkey_tuning = named_key(subkey, "tuning")
+            seen, plan, measured = tune_best(subkey_tuning, seen, count, effort, say)
+        best = seen.best
+        assert best is not None
         sampler = plan.sampler(free)
+        say(f"start: {best.name}")
         say(f"tuned: {plan.num_transitions} transitions of {plan.num_leapfrog} steps")
 
         with ledger.stage("flows"):
             count = affordable(_name("likely-replicates", attempt), measured)
             reason = _reason_against_flows(flow, allowed, measured, count, effort)
+            if escapes and flow == "auto":
+                reason = "not tried: the density may not have a finite integral"
             flows = None
             if not reason:
                 families = families_for(density.size) if flow == "auto" else (flow,)
@@ -221,9 +232,9 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
                     say(f"replicate {index + 1} of {count}: {_log_normalizer(results)}")
                 if index + 1 == min(_LOOK_AFTER, count):
                     remedy = reconsider(seen, plan, measured, results, effort)
-                    if remedy is not None and attempt + 1 < _ATTEMPTS:
+                    if remedy is not None and attempt + 1 < attempts:
                         break
-        if remedy is None or attempt + 1 == _ATTEMPTS:
+        if remedy is None or attempt + 1 == attempts:
             break
         say(f"going back: {remedy.reason}")
         history.append(remedy.reason)
@@ -237,7 +248,8 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         weights = np.exp(np.asarray(pool["log_weights"], np.float64))
         ascents = Ascents(density)
         modes = find_modes(named_key(key, "modes"), ascents, x, weights, count)
-        escapes = share_of_escapes(named_key(key, "tails"), ascents, x, weights)
+        subkey = named_key(key, "tails")
+        escapes = max(escapes, share_of_escapes(subkey, ascents, x, weights))
     answer = Sample(
         **pool,
         plan=plan,

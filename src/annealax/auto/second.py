@@ -101,7 +101,7 @@ def _is_more(tried: Tried, log_normalizer: float, error: float) -> bool:
 
 def report_of(seen: Seen, known: Knowledge) -> SearchReport:
     """What the search can say for itself."""
-    modes = seen.modes.that_count()
+    modes = seen.modes.that_count().peaks()
     best = seen.best
     assert best is not None
     others = [each for each in seen.tried if each is not best and each.first.usable]

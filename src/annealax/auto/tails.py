@@ -5,6 +5,7 @@ mass :math:`t^d f(t) \, d \log t`. Where that does not fall however far out one 
 there is no finite integral.
 """
 
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
@@ -40,7 +41,8 @@ def share_of_escapes(
     centre = np.median(x[np.asarray(index)], axis=0)
     log_t = np.linspace(0, np.log(_FURTHEST), _STEPS)
     away = np.exp(log_t)[:, None, None] * (x[index] - centre)
-    points = (centre + away).reshape(-1, x.shape[1])
+    largest = 0.1 * float(np.finfo(jnp.result_type(float)).max)
+    points = np.clip(centre + away, -largest, largest).reshape(-1, x.shape[1])
     values = ascents.evaluate(points).reshape(_STEPS, count)
     shells = values + x.shape[1] * log_t[:, None]
     far = _STEPS // 2

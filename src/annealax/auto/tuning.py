@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from annealax._errors import SamplingError
 from annealax._keys import named_key
 from annealax._ladder import even_betas, lengths, rising, work_of
 from annealax._resampling import ESSResampling
@@ -23,8 +24,10 @@ from annealax._result import Result
 from annealax._sampler import Sampler
 from annealax.auto.adaptive_smc import LONGEST, TARGET_ACCEPTANCE, AdaptivePass
 from annealax.auto.density import CountedDensity
-from annealax.auto.starts.base import Start, Tried
+from annealax.auto.starts.base import Seen, Start, Tried
 from annealax.kernels import HMC, PerTemperature
+
+Say = Callable[[str], None]
 
 WORK_PER_TRANSITION = 0.03
 """Nats that a transition may lose: half the variance of its incremental weights."""
@@ -144,6 +147,33 @@ class Effort(NamedTuple):
 
     longer: float = 1.0
     try_flows: bool = False
+
+
+def tune_best(
+    key: PRNGKeyArray, seen: Seen, num_particles: int, effort: Effort, say: Say
+) -> tuple[Seen, Plan, Measured]:
+    """Tune from the best start, or from the next best if passes from it fail.
+
+    Draws far out, where a start has heavy tails, may be where the density overflows.
+
+    Raises:
+        SamplingError: If passes from all starts fail.
+    """
+    while True:
+        best = seen.best
+        assert best is not None
+        try:
+            return seen, *tune(key, seen.density, best, num_particles, effort)
+        except SamplingError as error:
+            say(f"{best.name}: {error}")
+            others = tuple(each for each in seen.tried if each is not best)
+            usable = [each for each in others if each.first.usable]
+            if not usable:
+                raise
+            most = max(each.log_normalizer - each.stderr for each in usable)
+            near = [each for each in usable if each.log_normalizer > most - 0.1]
+            easiest = min(near, key=lambda each: each.difficulty)
+            seen = dataclasses.replace(seen, tried=others, best=easiest)
 
 
 def tune(
