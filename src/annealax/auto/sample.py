@@ -26,7 +26,7 @@ from jaxtyping import Array
 from rich.console import Console
 
 from annealax._checks import seed_number, unknown_name, whole_number
-from annealax._errors import InvalidInputError
+from annealax._errors import InvalidInputError, SamplingError
 from annealax._estimates import log_mean
 from annealax._keys import named_key
 from annealax._result import Result
@@ -43,9 +43,9 @@ from annealax.auto.parameters import Space, Support
 from annealax.auto.precision import with_precision
 from annealax.auto.result import ReplicateSnapshot, Sample, Stage, pool_replicates
 from annealax.auto.search import MANY_DIMENSIONS, improve, search
-from annealax.auto.second import reconsider, report_of
+from annealax.auto.second import Remedy, reconsider, report_of
 from annealax.auto.tails import share_of_escapes
-from annealax.auto.tuning import Effort, Measured, tune_best
+from annealax.auto.tuning import Effort, Measured, tune_best, without_best
 
 _PARTICLES, _FEW_PARTICLES = 1000, 500
 """Particles of a replicate; the latter in many dimensions."""
@@ -222,7 +222,14 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
                 run = functools.partial(
                     sampler.run, named_key(key_answer, index), flows
                 )
-                result = keep(_name(f"replicate-{index + 1}", attempt), run)
+                try:
+                    result = keep(_name(f"replicate-{index + 1}", attempt), run)
+                except SamplingError as error:
+                    # A rare draw was where the density overflows.
+                    if attempt + 1 == attempts:
+                        raise
+                    remedy = Remedy(str(error), without_best(seen, error), effort)
+                    break
                 results.append(jax.block_until_ready(result))
                 density.spend(float(result.num_evaluations))
                 seconds = time.perf_counter() - began

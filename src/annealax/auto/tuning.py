@@ -44,6 +44,9 @@ _PASSES = 4
 _GAIN = 1.5
 """How fast the log of a step size follows the acceptance, less at every pass."""
 
+_NEAR = 0.1
+"""Nats by which a start may find less than another and still take its place."""
+
 _RESAMPLE_BELOW = 0.5
 """Share of the particles that the effective sample size may fall to."""
 
@@ -166,14 +169,23 @@ def tune_best(
             return seen, *tune(key, seen.density, best, num_particles, effort)
         except SamplingError as error:
             say(f"{best.name}: {error}")
-            others = tuple(each for each in seen.tried if each is not best)
-            usable = [each for each in others if each.first.usable]
-            if not usable:
-                raise
-            most = max(each.log_normalizer - each.stderr for each in usable)
-            near = [each for each in usable if each.log_normalizer > most - 0.1]
-            easiest = min(near, key=lambda each: each.difficulty)
-            seen = dataclasses.replace(seen, tried=others, best=easiest)
+            seen = without_best(seen, error)
+
+
+def without_best(seen: Seen, error: SamplingError) -> Seen:
+    """The next best start, after passes from the best failed.
+
+    Raises:
+        SamplingError: The error, if there is no other.
+    """
+    others = tuple(each for each in seen.tried if each is not seen.best)
+    usable = [each for each in others if each.first.usable]
+    if not usable:
+        raise error
+    most = max(each.log_normalizer - each.stderr for each in usable)
+    near = [each for each in usable if each.log_normalizer > most - _NEAR]
+    easiest = min(near, key=lambda each: each.difficulty)
+    return dataclasses.replace(seen, tried=others, best=easiest)
 
 
 def tune(
