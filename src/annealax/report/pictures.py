@@ -21,7 +21,7 @@ from annealax.report.read import (
     Run,
     read,
 )
-from annealax.targets._posterior import AbstractPosterior
+from annealax.targets.base import AbstractPosterior
 
 ON_PAGE = frozenset(
     {"posterior.png", "diagnostics.png", "training.png", "pimh.png", "compare.png"}
