@@ -21,9 +21,8 @@ from annealax._doubts import Doubt
 from annealax._result import Result
 from annealax._sampler import Sampler, jitted_pass, pass_arguments
 from annealax._work.checkpoint import Checkpoint, once
-from annealax._work.drive import Callback, Work, as_callbacks, drive
+from annealax._work.drive import Callback, Work, as_callbacks, compile_ahead, drive
 from annealax._work.fingerprint import fingerprint
-from annealax._work.program import compile_ahead
 from annealax.experiments.experiment import Experiment, Problem
 from annealax.experiments.methods import find_method
 from annealax.trainers.fit import Fit, fit
