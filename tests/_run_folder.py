@@ -93,7 +93,8 @@ def write_comparison(folder, *, truth=0.5, spreads=(0.01, 0.5)):
     rows.append(
         {"method": "hmc", "label": "HMC", "what": "chains", "attempts": [chains] * 6}
     )
-    content = {"rows": rows, "log_normalizer_true": truth}
+    content = {"name": "gaussian", "seed": 3, "rows": rows}
+    content |= {"log_normalizer_true": truth}
     content |= {"budget": {"unit": "seconds", "amount": 4.0}}
     (folder / "compare.json").write_text(json.dumps(content))
     np.savez(folder / "compare.npz", **curves, hmc_0=np.zeros((0, 3)))
