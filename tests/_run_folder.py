@@ -78,7 +78,7 @@ def write_comparison(folder, *, truth=0.5, spreads=(0.01, 0.5)):
     for name in ("table.json", "result.npz"):
         (folder / name).unlink()
     attempt = dict.fromkeys(("evaluations", "training_seconds", "seconds"), 4.0)
-    attempt |= {"compile_seconds": 1.0, "memory": 5e6, "ess": 0.5, "rhat": None}
+    attempt |= {"compile_seconds": 1.0, "memory": 5_000_000, "ess": 0.5, "rhat": None}
     rows, curves = [], {}
     for method, spread in zip(("craft", "smc"), spreads, strict=True):
         values = 0.5 + spread * np.array([1, -1, 1, -1, 1, -1])

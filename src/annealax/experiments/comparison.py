@@ -83,7 +83,7 @@ class Attempt:
     training_seconds: float
     seconds: float
     compile_seconds: float
-    memory: float
+    memory: int
     curve: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 3)))
 
     __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True, strict=True)

@@ -93,25 +93,8 @@ class Evaluation:
         return doubts
 
 
-@dataclasses.dataclass(frozen=True)
-class CompiledPass:
-    """A pass of a sampler, compiled.
-
-    Attributes:
-        run: From a key to the result of a finished, checked pass.
-        compile_seconds: Time to compile.
-        memory: Bytes that it needs.
-    """
-
-    run: Callable[[PRNGKeyArray], Result]
-    compile_seconds: float
-    memory: int
-
-
-def compile_pass(
-    sampler: Sampler, flows: AbstractBijection | None = None
-) -> CompiledPass:
-    """Compile `sampler.run`."""
+def compile_pass(sampler: Sampler, flows: AbstractBijection | None = None) -> Program:
+    """Compile `sampler.run`: from a key to the result of a finished, checked pass."""
     program = compile_ahead(jitted_pass, *pass_arguments(sampler, jr.key(0), flows))
 
     def run(key: PRNGKeyArray) -> Result:
@@ -120,7 +103,7 @@ def compile_pass(
         result.check(sampler.path)
         return result
 
-    return CompiledPass(run, program.compile_seconds, program.memory)
+    return program._replace(run=run)
 
 
 class PassSnapshot(NamedTuple):
