@@ -17,7 +17,7 @@ from annealax.experiments import EXPERIMENTS
 from annealax.experiments.jobs import JOBS, load_job
 from annealax.experiments.settings import parse_assignments
 from annealax.targets._csv import read_csv
-from annealax.targets._points import bin_points, read_points
+from annealax.targets.cox import bin_points, read_points
 
 FUZZ = settings(
     max_examples=100,

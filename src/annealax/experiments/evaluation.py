@@ -21,7 +21,14 @@ from annealax._doubts import Doubt
 from annealax._result import Result
 from annealax._sampler import Sampler, jitted_pass, pass_arguments
 from annealax._work.checkpoint import Checkpoint, once
-from annealax._work.drive import Callback, Work, as_callbacks, compile_ahead, drive
+from annealax._work.drive import (
+    Callback,
+    Program,
+    Work,
+    as_callbacks,
+    compile_ahead,
+    drive,
+)
 from annealax._work.fingerprint import fingerprint
 from annealax.experiments.experiment import Experiment, Problem
 from annealax.experiments.methods import find_method
