@@ -110,7 +110,7 @@ def test_other_proposals_and_other_targets_work_too(tmp_path, method):
         "pimh", folder, "--num-steps", 5, "--num-chains", 2, "--num-particles", 20
     )
     assert result.exit_code == 0, result.output
-    assert "x [3]" in result.output
+    assert "x[2]" in result.output
     assert "20 particles" in result.output
 
 
