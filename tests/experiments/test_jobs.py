@@ -6,7 +6,6 @@ import pytest
 from typer.testing import CliRunner
 
 import annealax as ax
-from annealax._work.budget import Budget
 from annealax.cli.main import app
 from annealax.experiments.jobs import (
     ChainJob,
@@ -36,7 +35,7 @@ COMPARE = {
         SampleJob.make(name="a:b", shape=(2,), support=(0.0, None), budget="60s"),
         SampleJob.make(name="a:b", shape={"m": (), "t": (2,)}, support={"t": "unit"}),
         SampleJob.make(name="bimodal", overrides={"num_particles": 5}),
-        CompareJob.make(**COMPARE | {"budget": Budget(9.0, "seconds")}),
+        CompareJob.model_validate_json(json.dumps(COMPARE)),
         TrainVAEJob.make(settings=VAE["settings"]),
         ChainJob.make(num_steps=5, num_particles=10),
     ],
