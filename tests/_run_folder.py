@@ -2,6 +2,7 @@
 
 import io
 import json
+import warnings
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,6 +15,14 @@ def png(words="picture", size=(4.0, 3.0)):
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=72)
     return file.getvalue()
+
+
+def read_netcdf(path):
+    """What ArviZ reads from a file, without what it announces when it is imported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    return arviz.from_netcdf(path)
 
 
 def row(label, values, **changes):

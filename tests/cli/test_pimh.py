@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 import tests_exact
+from tests_run_folder import read_netcdf
 from typer.testing import CliRunner
 
-from annealax._arviz import import_arviz
 from annealax.cli.main import app
 
 TINY = {
@@ -76,7 +76,7 @@ def test_what_it_prints_and_leaves(chain, finished):
 
 
 def test_arviz_reads_the_chains(chain, finished):
-    data = import_arviz().from_netcdf(finished / "pimh.nc")
+    data = read_netcdf(finished / "pimh.nc")
     with np.load(finished / "pimh.npz", allow_pickle=False) as arrays:
         np.testing.assert_array_equal(data.posterior["x"], arrays["configurations"])
         np.testing.assert_array_equal(data.sample_stats["accepted"], arrays["accepted"])

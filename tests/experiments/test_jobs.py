@@ -6,7 +6,6 @@ import pytest
 from typer.testing import CliRunner
 
 import annealax as ax
-from annealax._work.budget import Budget
 from annealax.cli.main import app
 from annealax.experiments.jobs import (
     ChainJob,
@@ -47,7 +46,7 @@ COMPARE = {
             seed=1, name="a:b", shape={"m": (), "t": (2,)}, support={"t": "unit"}
         ),
         SampleJob.make(seed=1, name="bimodal", overrides={"num_particles": 5}),
-        CompareJob.make(**COMPARE | {"budget": Budget(9.0, "seconds")}),
+        CompareJob.model_validate_json(json.dumps(COMPARE)),
         TrainVAEJob.make(seed=1, settings=VAE["settings"]),
         ChainJob.make(seed=1, num_steps=5, num_particles=10),
     ],

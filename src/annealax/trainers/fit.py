@@ -132,7 +132,7 @@ def fit(
     """Train flows.
 
     A fit that diverges (`annealax.trainers.rollback` says when) is stopped and rolled
-    back to its last good state; `Fit.rollback` and `Fit.warnings` tell.
+    back to its last good state; `Fit.rollback` and `Fit.warnings()` tell.
 
     Args:
         key: Random key.
