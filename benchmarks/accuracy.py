@@ -13,7 +13,7 @@ import jax.random as jr
 import numpy as np
 
 import annealax as ax
-from annealax.experiments.problems import EXPERIMENTS
+from annealax.experiments import EXPERIMENTS, METHODS
 
 
 def errors(sampler, flows, truth, num_runs):
@@ -40,19 +40,19 @@ def main():
     parser.add_argument("--flows", type=Path, help="file to read or write flows")
     arguments = parser.parse_args()
 
-    settings = EXPERIMENTS[arguments.name]()
-    truth = settings.target().log_normalizer
+    problem = EXPERIMENTS[arguments.name]().problem()
+    truth = problem.target.log_normalizer
+    if truth is None:
+        parser.error(f"the exact log Z of {arguments.name} is not known")
     key_flow, key_fit = jr.split(jr.key(arguments.seed))
-    flow = settings.flow(key_flow)
     if arguments.flows and arguments.flows.exists():
-        like = ax.flows.replicate(flow, settings.num_transitions)
-        flows = ax.load(arguments.flows, like)
+        flows = ax.load(arguments.flows)
     else:
         fit = ax.fit(
             key_fit,
-            settings.trainer(),
-            flow,
-            num_steps=settings.num_train_steps,
+            METHODS["craft"].trainer(problem),
+            problem.flow(key_flow),
+            num_steps=problem.settings.num_train_steps,
             progress=True,
         )
         flows = fit.flows
@@ -61,13 +61,7 @@ def main():
         )
         if arguments.flows:
             ax.save(arguments.flows, flows)
-    sampler = settings.sampler()
-    deployed = ax.Sampler(
-        sampler.path,
-        sampler.kernel,
-        sampler.resampler,
-        num_particles=arguments.particles,
-    )
+    deployed = problem.replace(num_particles=arguments.particles).sampler()
     count = f"{arguments.particles} particles, {arguments.runs} runs"
     print("CRAFT", count, errors(deployed, flows, truth, arguments.runs))
     print("SMC  ", count, errors(deployed, None, truth, arguments.runs))

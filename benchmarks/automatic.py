@@ -42,6 +42,9 @@ from blackjax.smc import adaptive_tempered, extend_params, resampling, tempered
 
 import annealax as ax
 from annealax._estimates import log_mean
+from annealax.auto.adaptive_smc import adaptive_pass
+from annealax.auto.density import CountedDensity
+from annealax.auto.starts.gaussian import Linear, normal_start
 from annealax.auto.tuning import first_plan
 
 compiling = 0.0

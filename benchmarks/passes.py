@@ -8,7 +8,6 @@ Rows that the output file already has are not computed again.
 """
 
 import argparse
-import dataclasses
 import json
 import time
 from pathlib import Path
@@ -16,8 +15,9 @@ from pathlib import Path
 import jax
 import jax.random as jr
 import numpy as np
-from annealax.experiments._folder import read_run
-from annealax.experiments.run import METHODS
+
+import annealax as ax
+from annealax.experiments import METHODS
 
 
 def measure(sampler, flows, num_passes):
@@ -57,20 +57,19 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("passes.json"))
     arguments = parser.parse_args()
     done = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-    run = read_run(arguments.run)
-    method, settings = METHODS[run.method], run.settings
-    if arguments.particles is not None:
-        settings = dataclasses.replace(settings, num_particles=arguments.particles)
-    if arguments.hmc is not None:
-        settings = dataclasses.replace(settings, num_hmc_steps=arguments.hmc)
+    run = ax.load_run(arguments.run)
+    changes = {"num_particles": arguments.particles, "num_hmc_steps": arguments.hmc}
+    changes = {key: value for key, value in changes.items() if value is not None}
+    method, problem = METHODS[run.method], run.problem.replace(**changes)
+    settings = problem.settings
     # The name of a row says how it was made: rows of one file may differ in that.
     how = f"{settings.num_particles} particles, {settings.num_hmc_steps} HMC steps"
     label = f"{method.label}, {settings.num_transitions}, {how}"
-    jobs = {label: lambda: (method.sampler(settings), run.flows)}
+    jobs = {label: lambda: (method.sampler(problem), run.flows)}
     for text in filter(None, arguments.smc.split(",")):
         count = int(text)
         jobs[f"SMC, {count}, {how}"] = lambda count=count: (
-            settings.sampler(num_transitions=count),
+            problem.sampler(num_transitions=count),
             None,
         )
     print("| sampler | log Z | spread | error bar of a pass | ESS | s a pass |")

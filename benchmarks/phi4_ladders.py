@@ -11,7 +11,6 @@ that the output file already has are not computed again.
 """
 
 import argparse
-import dataclasses
 import json
 import time
 from pathlib import Path
@@ -19,8 +18,8 @@ from pathlib import Path
 import jax
 import jax.random as jr
 import numpy as np
-from annealax.experiments._folder import read_run
 
+import annealax as ax
 from annealax.experiments.problems.phi4 import Phi4, Phi4Tuned
 from annealax.observables import ising_energy_density, two_point_susceptibility
 
@@ -31,9 +30,9 @@ SMC = {
     "SMC, 30 quadratic": Phi4(ladder_power=2.0, num_transitions=30),
     "SMC, 90 linear": Phi4(num_transitions=90),
     "SMC, 10 tuned": TUNED,
-    "SMC, 20 tuned": dataclasses.replace(TUNED, num_transitions=20),
-    "SMC, 30 tuned": dataclasses.replace(TUNED, num_transitions=30),
-    "SMC, 45 tuned": dataclasses.replace(TUNED, num_transitions=45),
+    "SMC, 20 tuned": TUNED.replace(num_transitions=20),
+    "SMC, 30 tuned": TUNED.replace(num_transitions=30),
+    "SMC, 45 tuned": TUNED.replace(num_transitions=45),
 }
 
 
@@ -83,11 +82,13 @@ def main():
     done = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
     print("| sampler | log Z | susceptibility | s a pass (processor) | spread^2 x s |")
     print("|---|---|---|---|---|")
-    jobs = {name: (settings.sampler(), None) for name, settings in SMC.items()}
+    jobs = {
+        name: (settings.problem().sampler(), None) for name, settings in SMC.items()
+    }
     for folder in arguments.run:
-        run = read_run(folder)
+        run = ax.load_run(folder)
         label = f"CRAFT, {run.name}, {run.settings.num_transitions}"
-        jobs[label] = (run.settings.sampler(), run.flows)
+        jobs[label] = (run.sampler, run.flows)
     for name, (sampler, flows) in jobs.items():
         if name not in done:
             done[name] = measure(sampler, flows, arguments.passes)

@@ -1,5 +1,7 @@
 """Small problems with exact answers, asymmetric so that sign errors show."""
 
+from importlib import resources
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,14 @@ from flowjax.bijections import AbstractBijection, Affine
 
 import annealax as ax
 from annealax.flows.base import partition
+
+
+def shipped_columns(name, *columns):
+    """Columns of a table that is shipped with annealax, by NumPy's own reader."""
+    text = (resources.files("annealax.targets") / "data" / name).read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    table = np.genfromtxt(lines, delimiter=",", names=True)
+    return np.stack([table[column] for column in columns])
 
 
 def skewed_log_density(x):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import warnings
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,6 +15,14 @@ def png(words="picture", size=(4.0, 3.0)):
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=72)
     return file.getvalue()
+
+
+def read_netcdf(path):
+    """What ArviZ reads from a file, without what it announces when it is imported."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    return arviz.from_netcdf(path)
 
 
 def row(label, values, **changes):
@@ -78,7 +87,7 @@ def write_comparison(folder, *, truth=0.5, spreads=(0.01, 0.5)):
     for name in ("table.json", "result.npz"):
         (folder / name).unlink()
     attempt = dict.fromkeys(("evaluations", "training_seconds", "seconds"), 4.0)
-    attempt |= {"compile_seconds": 1.0, "memory": 5e6, "ess": 0.5, "rhat": None}
+    attempt |= {"compile_seconds": 1.0, "memory": 5_000_000, "ess": 0.5, "rhat": None}
     rows, curves = [], {}
     for method, spread in zip(("craft", "smc"), spreads, strict=True):
         values = 0.5 + spread * np.array([1, -1, 1, -1, 1, -1])
@@ -93,7 +102,8 @@ def write_comparison(folder, *, truth=0.5, spreads=(0.01, 0.5)):
     rows.append(
         {"method": "hmc", "label": "HMC", "what": "chains", "attempts": [chains] * 6}
     )
-    content = {"rows": rows, "log_normalizer_true": truth}
+    content = {"name": "gaussian", "seed": 3, "rows": rows}
+    content |= {"log_normalizer_true": truth}
     content |= {"budget": {"unit": "seconds", "amount": 4.0}}
     (folder / "compare.json").write_text(json.dumps(content))
     np.savez(folder / "compare.npz", **curves, hmc_0=np.zeros((0, 3)))

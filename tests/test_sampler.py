@@ -1,5 +1,7 @@
 """The sampler: unbiased Z, exact transports, honest error bars, faults."""
 
+from typing import get_args
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,13 +21,13 @@ from tests_problems import (
 )
 
 import annealax as ax
-from annealax._resampling import SCHEMES
+from annealax.experiments.experiment import Scheme
 
 BETAS = [0.0, 0.3, 0.55, 1.0]
 RUNS = 4000
 RESAMPLERS = {
     "none": ax.NoResampling(),
-    **{name: ax.ESSResampling(0.7, scheme=name) for name in SCHEMES},
+    **{name: ax.ESSResampling(0.7, scheme=name) for name in get_args(Scheme)},
 }
 
 

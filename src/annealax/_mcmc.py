@@ -22,7 +22,7 @@ from annealax._checks import unknown_name, whole_number
 from annealax._errors import InvalidInputError
 from annealax._estimates import integrated_autocorrelation_time
 from annealax._path import AbstractPath, GeometricPath
-from annealax._work.program import compile_ahead
+from annealax._work.drive import compile_ahead
 
 Method = Literal["hmc", "nuts"]
 _ALGORITHMS = {"hmc": blackjax.hmc, "nuts": blackjax.nuts}

@@ -15,6 +15,7 @@ import annealax as ax
 from annealax.cli.folder import RunFolder, alone_in, working
 from annealax.cli.main import app
 from annealax.cli.output import Output
+from annealax.experiments.files import writing
 
 HOLD = """
 import sys, pathlib
@@ -23,7 +24,7 @@ with alone_in(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
-SMC = {"command": "run", "name": "bimodal", "method": "smc"}
+SMC = {"command": "run", "name": "bimodal", "method": "smc", "seed": 0}
 
 
 def occupy(path):
@@ -54,7 +55,7 @@ def test_the_current_folder(tmp_path, monkeypatch):
 def test_a_file_appears_only_when_complete(tmp_path):
     folder = RunFolder(tmp_path)
     folder.write_json("a.json", {"old": 1})
-    with contextlib.suppress(KeyError), folder.writing("a.json") as file:
+    with contextlib.suppress(KeyError), writing(tmp_path / "a.json") as file:
         file.write(b"half")
         raise KeyError
     assert json.loads((tmp_path / "a.json").read_text()) == {"old": 1}
@@ -62,10 +63,9 @@ def test_a_file_appears_only_when_complete(tmp_path):
 
 
 def test_a_disk_error_is_ours(tmp_path):
-    folder = RunFolder(tmp_path)
     full = OSError(28, "No space left on device")
     error = pytest.raises(ax.InvalidInputError, match=r"a\.json: No space")
-    with error, folder.writing("a.json"):
+    with error, writing(tmp_path / "a.json"):
         raise full
 
 

@@ -10,7 +10,6 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from annealax._work import serialise
 from annealax.cli.main import app
 
 TINY = ("num_particles=64", "num_transitions=2", "num_leapfrog=2", "num_repeats=2")
@@ -52,14 +51,14 @@ def test_ctrl_c_while_the_package_is_imported(tmp_path, delay):
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_the_first_file_is_written(tmp_path, monkeypatch, signum):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    replacing, sent = serialise.os.fsync, []
+    replacing, sent = os.fsync, []
 
     def send(descriptor):
         if not sent:
             sent.append(os.kill(os.getpid(), signum))
         replacing(descriptor)
 
-    monkeypatch.setattr("annealax._work.serialise.os.fsync", send)
+    monkeypatch.setattr(os, "fsync", send)
     folder = tmp_path / "run"
     result = CliRunner().invoke(app, [*COMMAND, "--out", str(folder), "--quiet"])
     monkeypatch.undo()

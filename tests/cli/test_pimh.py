@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 import tests_exact
+from tests_run_folder import read_netcdf
 from typer.testing import CliRunner
 
-from annealax._arviz import import_arviz
 from annealax.cli.main import app
 
 TINY = {
@@ -76,7 +76,7 @@ def test_what_it_prints_and_leaves(chain, finished):
 
 
 def test_arviz_reads_the_chains(chain, finished):
-    data = import_arviz().from_netcdf(finished / "pimh.nc")
+    data = read_netcdf(finished / "pimh.nc")
     with np.load(finished / "pimh.npz", allow_pickle=False) as arrays:
         np.testing.assert_array_equal(data.posterior["x"], arrays["configurations"])
         np.testing.assert_array_equal(data.sample_stats["accepted"], arrays["accepted"])
@@ -110,7 +110,7 @@ def test_other_proposals_and_other_targets_work_too(tmp_path, method):
         "pimh", folder, "--num-steps", 5, "--num-chains", 2, "--num-particles", 20
     )
     assert result.exit_code == 0, result.output
-    assert "x [3]" in result.output
+    assert "x[2]" in result.output
     assert "20 particles" in result.output
 
 

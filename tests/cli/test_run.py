@@ -6,10 +6,10 @@ import sys
 
 import numpy as np
 import pytest
+from tests_run_folder import read_netcdf
 from typer.testing import CliRunner
 
 import annealax as ax
-from annealax._arviz import import_arviz
 from annealax.cli.main import app
 from annealax.experiments import EXPERIMENTS
 
@@ -130,7 +130,7 @@ def test_run_folder_has_a_page_and_a_file_for_arviz(craft):
     page = (folder / "report.html").read_text()
     assert "annealax run gaussian" in re.sub("<[^>]*>", "", page)
     assert page.count("<img ") == 1  # all but the temperatures are charts
-    data = import_arviz().from_netcdf(folder / "result.nc")
+    data = read_netcdf(folder / "result.nc")
     numbers = load(folder)
     attributes = data.posterior.attrs
     assert attributes["log_normalizer"] == pytest.approx(numbers["log_normalizer"])

@@ -11,8 +11,7 @@ import pytest
 import annealax as ax
 from annealax._resampling import SCHEMES
 from annealax.experiments import EXPERIMENTS, METHODS, experiment, find_experiment
-from annealax.experiments.problems.bimodal import Bimodal
-from annealax.experiments.problems.gaussian import Gaussian
+from annealax.experiments.problems.synthetic import Bimodal, Gaussian
 from annealax.experiments.settings import format_value, parse_assignments
 
 

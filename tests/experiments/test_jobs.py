@@ -6,7 +6,6 @@ import pytest
 from typer.testing import CliRunner
 
 import annealax as ax
-from annealax._work.budget import Budget
 from annealax.cli.main import app
 from annealax.experiments.jobs import (
     ChainJob,
@@ -18,12 +17,17 @@ from annealax.experiments.jobs import (
 )
 
 RUN = {"command": "run", "name": "bimodal", "method": "smc", "seed": 0}
-SAMPLE = {"command": "sample", "name": "jax.numpy:sum", "shape": [2]}
-VAE = {"command": "train-vae", "settings": {"data": "/none", "decoder": "d.npz"}}
+SAMPLE = {"command": "sample", "name": "jax.numpy:sum", "seed": 0, "shape": [2]}
+VAE = {
+    "command": "train-vae",
+    "seed": 0,
+    "settings": {"data": "/none", "decoder": "d.npz"},
+}
 COMPARE = {
     "command": "compare",
     "name": "bimodal",
     "method": "smc",
+    "seed": 0,
     "budget": {"amount": 1e4, "unit": "evaluations"},
     "num_repeats": 1,
 }
@@ -32,13 +36,19 @@ COMPARE = {
 @pytest.mark.parametrize(
     "job",
     [
-        RunJob.make(name="bimodal", method="craft", settings={"step_sizes": (0.1,)}),
-        SampleJob.make(name="a:b", shape=(2,), support=(0.0, None), budget="60s"),
-        SampleJob.make(name="a:b", shape={"m": (), "t": (2,)}, support={"t": "unit"}),
-        SampleJob.make(name="bimodal", overrides={"num_particles": 5}),
-        CompareJob.make(**COMPARE | {"budget": Budget(9.0, "seconds")}),
-        TrainVAEJob.make(settings=VAE["settings"]),
-        ChainJob.make(num_steps=5, num_particles=10),
+        RunJob.make(
+            seed=1, name="bimodal", method="craft", settings={"step_sizes": (0.1,)}
+        ),
+        SampleJob.make(
+            seed=1, name="a:b", shape=(2,), support=(0.0, None), budget="60s"
+        ),
+        SampleJob.make(
+            seed=1, name="a:b", shape={"m": (), "t": (2,)}, support={"t": "unit"}
+        ),
+        SampleJob.make(seed=1, name="bimodal", overrides={"num_particles": 5}),
+        CompareJob.model_validate_json(json.dumps(COMPARE)),
+        TrainVAEJob.make(seed=1, settings=VAE["settings"]),
+        ChainJob.make(seed=1, num_steps=5, num_particles=10),
     ],
     ids=lambda job: job.command,
 )

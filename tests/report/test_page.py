@@ -211,7 +211,13 @@ def test_the_environment_is_shown(tmp_path):
 def test_particle_mcmc_comes_before_the_ladder(tmp_path):
     made_up.write(tmp_path)
     np.savez(tmp_path / "pimh.npz", **made_up.chain_arrays(2, 30))
-    plan = {"num_steps": 30, "num_chains": 2, "num_particles": 50, "seed": 5}
+    plan = {
+        "command": "pimh",
+        "num_steps": 30,
+        "num_chains": 2,
+        "num_particles": 50,
+        "seed": 5,
+    }
     (tmp_path / "pimh.json").write_text(json.dumps(plan))
     text = Reader(render(read(tmp_path))).text
     in_order(

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 import annealax as ax
 from annealax import flows
-from annealax.experiments.problems.bimodal import Bimodal
 from annealax.experiments.problems.lgcp import LGCP
 from annealax.experiments.problems.phi4 import Phi4Small
+from annealax.experiments.problems.synthetic import Bimodal
 from annealax.experiments.problems.vae import VAE
 from annealax.report import charts, problem_charts
 from annealax.report.problem_charts import populations

@@ -203,7 +203,13 @@ def test_particle_mcmc_is_a_part_of_a_run(tmp_path):
         text(tmp_path, part="pimh")
     numbers = made_up.chain_arrays(steps=50)
     np.savez(tmp_path / "pimh.npz", **numbers)
-    plan = {"num_steps": 50, "num_chains": 1, "num_particles": 30, "seed": 0}
+    plan = {
+        "command": "pimh",
+        "num_steps": 50,
+        "num_chains": 1,
+        "num_particles": 30,
+        "seed": 0,
+    }
     (tmp_path / "pimh.json").write_text(json.dumps(plan))
     shown = text(tmp_path, part="pimh")
     assert "1 × 50 iterations of 30 particles" in shown

@@ -11,6 +11,7 @@ from numpyro import distributions as dist
 from numpyro.infer.util import potential_energy
 from scipy import stats
 from scipy.special import expit, gammaln, logsumexp
+from tests_problems import shipped_columns
 
 from annealax.targets import (
     BrownianMotion,
@@ -18,7 +19,6 @@ from annealax.targets import (
     LogisticRegression,
     Seeds,
 )
-from annealax.targets._csv import load_numbers
 
 FEATURES = np.random.default_rng(0).normal(1.0, 2.0, (15, 3))
 LABELS = np.random.default_rng(1).integers(0, 2, 15)
@@ -27,15 +27,14 @@ ERRORS = np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
 
 
 def brownian_data():
-    table = load_numbers("brownian_observations.csv", ("observed_loc",), missing=True)
-    return table[:, 0]
+    return shipped_columns("brownian_observations.csv", "observed_loc")[0]
 
 
 # The models, and the split of a configuration into NumPyro's unconstrained sites ------
 
 
 def seeds_model():
-    r, n, x1, x2 = load_numbers("seeds.csv", ("r", "n", "x1", "x2")).T
+    r, n, x1, x2 = shipped_columns("seeds.csv", "r", "n", "x1", "x2")
     a0, a1, a2, a12 = (
         numpyro.sample(name, dist.Normal(0, 10)) for name in ("a0", "a1", "a2", "a12")
     )
@@ -266,7 +265,7 @@ def test_eight_schools_log_normalizer():
 
 def test_seeds_log_normalizer():
     """Nested Gauss-Hermite quadrature: over b, then over a, then a sum over log tau."""
-    r, n, x1, x2 = load_numbers("seeds.csv", ("r", "n", "x1", "x2")).T
+    r, n, x1, x2 = shipped_columns("seeds.csv", "r", "n", "x1", "x2")
     design = np.stack([np.ones(21), x1, x2, x1 * x2])
     coefficients = gammaln(n + 1) - gammaln(r + 1) - gammaln(n - r + 1)
 

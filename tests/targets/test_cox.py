@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 from scipy.special import gammaln
+from tests_problems import shipped_columns
 
 from annealax.targets import LogGaussianCox, LogGaussianCoxPines
-from annealax.targets._csv import load_numbers
 
 PINES_WINDOW = ((-5, 5), (-8, 2))
 NAMES = ("variance", "length_scale", "mean")
@@ -105,9 +105,9 @@ def test_density_matches_scipy(case, x64):
 
 def test_pines_match_scipy_in_float32():
     """To the last digits: values near a thousand have a float32 spacing of 1.2e-4."""
-    points = load_numbers("finpines_raw.csv", ("x_m", "y_m"))
+    points = shipped_columns("finpines_raw.csv", "x_m", "y_m")
     edges = np.linspace(-5, 5, 33), np.linspace(-8, 2, 33)
-    counts = np.histogram2d(*points.T, bins=edges)[0]
+    counts = np.histogram2d(*points, bins=edges)[0]
     target, white = LogGaussianCoxPines(), LogGaussianCoxPines(whitened=True)
     assert target.shape == white.shape == (1024,)
     assert target.num_points == 126

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from annealax._errors import InvalidInputError
+from annealax import InvalidInputError
 from annealax.targets._csv import MissingFileError, load_numbers, read_csv
 
 

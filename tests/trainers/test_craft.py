@@ -19,7 +19,6 @@ from tests_problems import (
 
 import annealax as ax
 from annealax._objectives import free_energy
-from annealax._particles import Particles
 from annealax.flows.base import partition, replicate, select
 
 MEAN, SCALE = np.array([1.5, -1.0]), np.array([0.6, 1.6])
@@ -100,7 +99,7 @@ def test_z_along_the_way_is_unbiased():
 def exact_particles(key, num_particles):
     """Independent draws at the start of the path."""
     x = jr.normal(key, (num_particles, 2))
-    return Particles.uniform(x, -0.5 * jnp.sum(x**2, axis=1) - jnp.log(2 * jnp.pi))
+    return ax.Particles.uniform(x, -0.5 * jnp.sum(x**2, axis=1) - jnp.log(2 * jnp.pi))
 
 
 def gradients(flow, sampler, estimator, num_batches, batch=50):

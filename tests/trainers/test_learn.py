@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 import annealax as ax
 from annealax.trainers import learn as _learn
-from annealax.trainers.evidence import EvidenceAscent
+from annealax.trainers.learn import EvidenceAscent
 
 # A linear-Gaussian model: x ~ N(0, e^(2b) I), y = c + A x + noise, noise ~ N(0, 0.5^2).
 DESIGN = np.array(jr.normal(jr.key(5), (12, 3))) * [1.0, 0.6, 1.5]

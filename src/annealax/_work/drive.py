@@ -5,20 +5,25 @@ left. A function takes it some steps further and says what these steps showed. T
 calls it until nothing is left, shows a live line, calls callbacks, and, where there is
 a checkpoint, saves the work now and then, at the end, and on a signal. Since it is
 immutable it is whole at every moment, and whoever interrupts finds it so.
+
+With what work needs on its way: programs that are compiled ahead, and the live line.
 """
 
 import dataclasses
+import datetime
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
+from rich import progress as bars
+from rich.console import Console
 
 from annealax._errors import InvalidInputError
 from annealax._work.checkpoint import Checkpoint
-from annealax._work.progress import Lines
 from annealax._work.serialise import FileError
 from annealax._work.signals import Signals, deferred_signals
 
@@ -190,3 +195,103 @@ def as_callbacks(callback: Callback | Iterable[Callback] | None) -> list[Callbac
 def call_all(callbacks: Iterable[Callback], snapshot: Progress) -> bool:
     """Call every one of them; whether one wants to stop."""
     return any([bool(callback(snapshot)) for callback in callbacks])
+
+
+class Program(NamedTuple):
+    """A compiled program.
+
+    Attributes:
+        run: The program, as a function of what it was compiled for.
+        compile_seconds: Time to trace and compile it.
+        memory: Bytes for its inputs, outputs and intermediate results.
+    """
+
+    run: Callable[..., Any]
+    compile_seconds: float
+    memory: int
+
+
+def compile_ahead(function: Any, *arguments: Any) -> Program:
+    """Compile a function that `eqx.filter_jit` made, for arguments like these."""
+    began = time.perf_counter()
+    compiled = function.lower(*arguments).compile()
+    return Program(compiled, time.perf_counter() - began, _peak_memory(compiled))
+
+
+def _peak_memory(compiled: Any) -> int:
+    analysis = compiled.compiled.memory_analysis()
+    if analysis is None:  # some backends do not tell
+        return 0
+    return int(
+        analysis.argument_size_in_bytes
+        + analysis.output_size_in_bytes
+        + analysis.temp_size_in_bytes
+        - analysis.alias_size_in_bytes
+    )
+
+
+_SECONDS_BETWEEN_LINES = 5.0
+
+
+class Lines:
+    """Shows how far a loop has come, with a line of numbers.
+
+    Args:
+        label: What is being done.
+        total: Steps of the loop.
+        enabled: False shows nothing.
+        start: Steps that an earlier process made.
+    """
+
+    def __init__(self, label: str, total: int, *, enabled: bool, start: int = 0):
+        self._label = label
+        self._total = total
+        self._enabled = enabled
+        self._console = Console(stderr=True)
+        self._bar: bars.Progress | None = None
+        self._last_line = -float("inf")
+        self._start = start
+        self._began = time.monotonic()
+
+    def __enter__(self):
+        if self._enabled and self._console.is_terminal:
+            self._bar = bars.Progress(
+                bars.TextColumn(self._label),
+                bars.BarColumn(bar_width=24),
+                bars.MofNCompleteColumn(),
+                bars.TextColumn("{task.fields[text]}"),
+                bars.TimeRemainingColumn(),
+                console=self._console,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(
+                "", total=self._total, text="", completed=self._start
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, done: int, text: str) -> None:
+        """Show that `done` steps are behind us."""
+        if not self._enabled:
+            return
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, text=text)
+            return
+        now = time.monotonic()
+        if done == self._total or now - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            self._console.print(
+                f"{self._label} {done}/{self._total}  {text}{self._left(done, now)}",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    def _left(self, done: int, now: float) -> str:
+        made = done - self._start
+        if made <= 0 or done >= self._total:
+            return ""
+        seconds = (now - self._began) / made * (self._total - done)
+        return f"  {datetime.timedelta(seconds=round(seconds))} left"

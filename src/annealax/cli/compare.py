@@ -48,7 +48,7 @@ def work(place: Workplace, job: CompareJob, problem: Problem) -> Done:
     outcome = Comparison(job.name, job.seed, job.budget, truth, tuple(rows))
     content = as_json(outcome)
     curves = {
-        f"{row.name}_{index}": attempt.curve
+        f"{row.method}_{index}": attempt.curve
         for row in outcome.rows
         for index, attempt in enumerate(row.attempts)
     }
@@ -59,30 +59,10 @@ def work(place: Workplace, job: CompareJob, problem: Problem) -> Done:
 
 def as_json(outcome: Comparison) -> dict[str, Any]:
     """What `compare.json` holds: all numbers but the curves."""
-    rows = []
-    for row in outcome.rows:
-        attempts = []
-        for attempt in row.attempts:
-            numbers = vars(attempt).items()
-            attempts.append(
-                {
-                    key: None if value is None else json_number(value)
-                    for key, value in numbers
-                    if key != "curve"
-                }
-            )
-        rows.append(
-            {
-                "method": row.name,
-                "label": row.label,
-                "what": row.what,
-                "attempts": attempts,
-            }
-        )
-    return {
-        "name": outcome.name,
-        "seed": outcome.seed,
-        "budget": dataclasses.asdict(outcome.budget),
-        "log_normalizer_true": outcome.truth,
-        "rows": rows,
-    }
+    content = dataclasses.asdict(outcome)
+    for row in content["rows"]:
+        for attempt in row["attempts"]:
+            del attempt["curve"]
+            known = {k: v for k, v in attempt.items() if v is not None}
+            attempt.update({key: json_number(value) for key, value in known.items()})
+    return content

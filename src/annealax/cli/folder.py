@@ -24,7 +24,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import filelock
 import numpy as np
@@ -32,9 +32,10 @@ import numpy as np
 from annealax._errors import AnnealaxError, InvalidInputError
 from annealax._work.checkpoint import Checkpoint, CheckpointWarning
 from annealax._work.drive import Callback
-from annealax._work.serialise import FileError, replacing
+from annealax._work.serialise import FileError
 from annealax._work.signals import Interrupted, Signals, deferred_signals
 from annealax.cli.output import Output
+from annealax.experiments.files import disk_errors, writing
 from annealax.experiments.jobs import SETTINGS
 from annealax.loggers import JSONLines
 
@@ -77,22 +78,16 @@ class RunFolder:
     def write_json(self, name: str, content: Mapping[str, Any]) -> Path:
         """Write a JSON file."""
         text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-        with self.writing(name) as file:
+        with writing(self.path / name) as file:
             file.write(text.encode())
         return self.path / name
 
     def write_arrays(self, name: str, arrays: Mapping[str, Any]) -> Path:
         """Write an npz file."""
         numbers: dict[str, Any] = {k: np.asarray(v) for k, v in arrays.items()}
-        with self.writing(name) as file:
+        with writing(self.path / name) as file:
             np.savez_compressed(file, **numbers)
         return self.path / name
-
-    @contextlib.contextmanager
-    def writing(self, name: str) -> Iterator[BinaryIO]:
-        """A file to write to, which appears under its name once it is complete."""
-        with _disk_errors(self.path, name), replacing(self.path / name) as file:
-            yield file
 
     def status(self) -> dict[str, Status]:
         """How far each command has come."""
@@ -172,7 +167,7 @@ def working(
         deferred_signals() as signals,
         _told_by(output),
         alone_in(folder.path),
-        _disk_errors(folder.path),
+        disk_errors(folder.path),
     ):
         folder.set_status(command, "running")
         try:
@@ -225,16 +220,3 @@ def _told_by(output: Output) -> Iterator[None]:
         warnings.simplefilter("always", CheckpointWarning)
         warnings.showwarning = lambda message, *_, **__: output.warn(str(message))
         yield
-
-
-@contextlib.contextmanager
-def _disk_errors(folder: Path, name: str = "") -> Iterator[None]:
-    """A disk that is full or gone: one line that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        file = folder / name if name else error.filename or folder
-        raise InvalidInputError(
-            f"cannot write {file}: {error.strerror or error}; what was there before is "
-            f"as it was; free some space and go on with `annealax resume {folder}`."
-        ) from error

@@ -418,7 +418,7 @@ def train_vae(
         learning_rate=learning_rate,
     )
     job = TrainVAEJob.make(
-        seed=seed, settings=settings, checkpoint_seconds=checkpoint_seconds
+        seed=seed, settings=settings.values(), checkpoint_seconds=checkpoint_seconds
     )
     folder = out.with_suffix("") if named else out
     work.start(job, folder, Output(quiet=quiet, as_json=as_json))

@@ -15,7 +15,7 @@ from annealax.cli.output import json_doubts, json_number
 from annealax.experiments.evaluation import Outcome, Stages, run_experiment
 from annealax.experiments.experiment import Problem
 from annealax.experiments.jobs import FLOWS, RunJob
-from annealax.targets._posterior import AbstractPosterior
+from annealax.targets.base import AbstractPosterior
 
 
 def prepare(job: RunJob, _: Path) -> Problem:

@@ -15,6 +15,7 @@ from annealax.auto import Sample, sample
 from annealax.auto.sample import free_density
 from annealax.cli.folder import Done, Workplace
 from annealax.cli.output import json_doubts, json_number
+from annealax.experiments.files import writing
 from annealax.experiments.jobs import SAMPLER, SampleJob
 from annealax.targets import AbstractTarget
 
@@ -50,7 +51,7 @@ def work(place: Workplace, job: SampleJob, density: Callable[[Any], Any]) -> Don
     folder, answer = place.folder, as_json(job, result)
     folder.write_json("answer.json", answer)
     folder.write_json("table.json", as_table(result, exact))
-    with folder.writing("summary.txt") as file:
+    with writing(place.path / "summary.txt") as file:
         file.write((result.summary() + "\n").encode())
     save(place.path / SAMPLER, (result.plan, result.flows))
     folder.write_arrays("result.npz", as_arrays(result))

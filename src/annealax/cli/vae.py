@@ -22,12 +22,12 @@ _SHOWN = 8
 
 def prepare(job: TrainVAEJob, _: Path) -> vae.Images:
     """Read the images."""
-    return vae.read_images(job.settings.data)
+    return vae.read_images(job.numbers.data)
 
 
 def work(place: Workplace, job: TrainVAEJob, images: vae.Images) -> Done:
     """Train, from the checkpoint if there is one."""
-    settings = job.settings
+    settings = job.numbers
     key_train, key_test = jr.split(jr.key(job.seed))
     place.output.say(
         f"{len(images.train)} images to train on, {len(images.test)} to test"

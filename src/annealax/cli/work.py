@@ -12,6 +12,7 @@ from annealax.cli import compare, pimh, run, sample, vae
 from annealax.cli.environment import environment
 from annealax.cli.folder import Done, RunFolder, Workplace, working
 from annealax.cli.output import Output
+from annealax.experiments.files import writing
 from annealax.experiments.jobs import SETTINGS, ChainJob, Job, RunJob, load_job
 from annealax.experiments.runs import Run
 
@@ -106,7 +107,7 @@ def _do(
         if fresh:
             prefix = "" if job.file == SETTINGS else f"{job.command}_"
             folder.write_json(f"{prefix}environment.json", environment())
-            with folder.writing(job.file) as file:
+            with writing(folder.path / job.file) as file:
                 file.write(job.text().encode())
             place.signals.stop_if_asked("nothing but the settings is there")
         done = COMMANDS[job.command].work(place, job, ready)

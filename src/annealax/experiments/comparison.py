@@ -16,10 +16,11 @@ Several passes are pooled by averaging Z. Finding out how fast a method is, is f
 import contextlib
 import dataclasses
 import functools
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.random as jr
@@ -27,6 +28,7 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import PRNGKeyArray
+from pydantic import ConfigDict, Field
 
 from annealax._errors import InvalidInputError
 from annealax._estimates import log_mean
@@ -75,14 +77,16 @@ class Attempt:
     """
 
     log_normalizer: float | None
-    ess: float
+    ess: float | None
     rhat: float | None
     evaluations: float
     training_seconds: float
     seconds: float
     compile_seconds: float
     memory: int
-    curve: np.ndarray
+    curve: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 3)))
+
+    __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True, strict=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,26 +94,31 @@ class Row:
     """All repeats of one method.
 
     Attributes:
-        name: Name of the method.
+        method: Name of the method.
         label: What to call it.
         what: How it spent its budget, in words.
         attempts: The repeats.
     """
 
-    name: str
+    method: str
     label: str
     what: str
-    attempts: tuple[Attempt, ...]
+    attempts: Annotated[tuple[Attempt, ...], Field(min_length=1)]
 
     @property
     def log_normalizers(self) -> np.ndarray:
         """Estimate of log Z of each repeat; empty if the method has none."""
-        found = [a.log_normalizer for a in self.attempts]
+        return self.known("log_normalizer")
+
+    def known(self, name: str) -> np.ndarray:
+        """A number of `Attempt`, of each repeat that has it."""
+        found = [getattr(attempt, name) for attempt in self.attempts]
         return np.array([value for value in found if value is not None], np.float64)
 
     def average(self, name: str) -> float:
         """Mean over repeats of a number of `Attempt`."""
-        return float(np.mean([getattr(attempt, name) for attempt in self.attempts]))
+        found = self.known(name)
+        return float(found.mean()) if len(found) else math.nan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,15 +129,15 @@ class Comparison:
         name: Name of the experiment.
         seed: The seed.
         budget: What each repeat of each method could spend.
-        truth: Exact log Z, or None.
+        log_normalizer_true: Exact log Z, or None.
         rows: The methods.
     """
 
     name: str
     seed: int
     budget: Budget
-    truth: float | None
-    rows: tuple[Row, ...]
+    log_normalizer_true: float | None
+    rows: Annotated[tuple[Row, ...], Field(min_length=1)]
 
 
 def find_methods(names: str, settings: Experiment) -> list[str]:
@@ -438,7 +447,6 @@ def run_chains(
         seconds=chains.seconds,
         compile_seconds=chains.compile_seconds,
         memory=chains.memory,
-        curve=np.zeros((0, 3)),
     )
 
 

@@ -21,9 +21,15 @@ from annealax._doubts import Doubt
 from annealax._result import Result
 from annealax._sampler import Sampler, jitted_pass, pass_arguments
 from annealax._work.checkpoint import Checkpoint, once
-from annealax._work.drive import Callback, Work, as_callbacks, drive
+from annealax._work.drive import (
+    Callback,
+    Program,
+    Work,
+    as_callbacks,
+    compile_ahead,
+    drive,
+)
 from annealax._work.fingerprint import fingerprint
-from annealax._work.program import compile_ahead
 from annealax.experiments.experiment import Experiment, Problem
 from annealax.experiments.methods import find_method
 from annealax.trainers.fit import Fit, fit
@@ -94,25 +100,8 @@ class Evaluation:
         return doubts
 
 
-@dataclasses.dataclass(frozen=True)
-class CompiledPass:
-    """A pass of a sampler, compiled.
-
-    Attributes:
-        run: From a key to the result of a finished, checked pass.
-        compile_seconds: Time to compile.
-        memory: Bytes that it needs.
-    """
-
-    run: Callable[[PRNGKeyArray], Result]
-    compile_seconds: float
-    memory: int
-
-
-def compile_pass(
-    sampler: Sampler, flows: AbstractBijection | None = None
-) -> CompiledPass:
-    """Compile `sampler.run`."""
+def compile_pass(sampler: Sampler, flows: AbstractBijection | None = None) -> Program:
+    """Compile `sampler.run`: from a key to the result of a finished, checked pass."""
     program = compile_ahead(jitted_pass, *pass_arguments(sampler, jr.key(0), flows))
 
     def run(key: PRNGKeyArray) -> Result:
@@ -121,7 +110,7 @@ def compile_pass(
         result.check(sampler.path)
         return result
 
-    return CompiledPass(run, program.compile_seconds, program.memory)
+    return program._replace(run=run)
 
 
 class PassSnapshot(NamedTuple):

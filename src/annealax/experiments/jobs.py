@@ -7,7 +7,6 @@ is: make its job, save it, do it. Resuming is: load the job, do it.
 
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
@@ -19,6 +18,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    RootModel,
     ValidationError,
     field_validator,
     model_validator,
@@ -36,6 +36,7 @@ from annealax.auto.sample import FLOW_CHOICES, free_density
 from annealax.auto.tuning import Plan
 from annealax.experiments.comparison import find_methods
 from annealax.experiments.experiment import Count, Experiment, Positive, Problem
+from annealax.experiments.files import damaged, finished_file, read_json
 from annealax.experiments.methods import Method, find_method
 from annealax.experiments.registry import find_experiment, import_module
 from annealax.experiments.settings import Settings, explain, format_value
@@ -79,7 +80,7 @@ class Job(BaseModel):
     """What is there once its work is done."""
 
     command: str
-    seed: Seed = 0
+    seed: Seed
 
     @classmethod
     def make(cls: type[_J], **values: Any) -> _J:
@@ -234,7 +235,7 @@ class SampleJob(ExperimentJob):
     def make(cls, **values: Any) -> "SampleJob":
         """A job from arguments; its settings are these in words, for the page."""
         names = ("shape", "support", "budget", "flow")
-        words = {key: _words(values[key]) for key in names if values.get(key)}
+        words = {key: format_value(values[key]) for key in names if values.get(key)}
         return super().make(settings=words, **values)
 
     @functools.cached_property
@@ -293,8 +294,17 @@ class TrainVAEJob(MainJob):
     command: Literal["train-vae"] = "train-vae"
     name: Literal["vae-decoder"] = "vae-decoder"
     method: Literal["train-vae"] = "train-vae"
-    settings: TrainVAESettings  # type: ignore[assignment]
     checkpoint_seconds: float = Field(60.0, ge=0)
+
+    @field_validator("settings")
+    @classmethod
+    def _are_numbers(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return TrainVAESettings(**value).values()
+
+    @property
+    def numbers(self) -> TrainVAESettings:
+        """Its settings."""
+        return TrainVAESettings(**self.settings)
 
 
 class ChainJob(Job):
@@ -336,42 +346,17 @@ def load_job(folder: Path, file: str = SETTINGS) -> Any:
         FileError: If there is none, or it is damaged.
     """
     path = folder / file
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
+    if not path.exists():
         raise FileError(
             f"{folder} is not a run folder: it has no {file}; give the folder that "
             "`annealax run` printed."
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise _damaged(path, error) from error
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _damaged(path, error) from error
+        )
+    content = read_json(path, RootModel[Any]).root
     known = [name for name, each in JOBS.items() if each.file == file]
     command = content.get("command") if isinstance(content, dict) else None
     if command not in known:
-        raise _damaged(path, f"command must be one of {', '.join(known)}")
-    kind = JOBS[command]
-    try:
-        return kind.model_validate_json(text)
-    except ValidationError as error:
-        raise _damaged(path, explain(error, kind.model_fields)) from None
-
-
-def finished_file(file: Path) -> Path:
-    """The file, which is there once the work is done.
-
-    Raises:
-        FileError: If it is not.
-    """
-    if not file.exists():
-        raise FileError(
-            f"there is no {file}: the work did not finish; `annealax resume "
-            f"{file.parent}` goes on with it."
-        )
-    return file
+        raise damaged(path, f"command must be one of {', '.join(known)}")
+    return read_json(path, JOBS[command])
 
 
 def find_density(reference: str) -> Callable[[Any], Any]:
@@ -390,16 +375,3 @@ def find_density(reference: str) -> Callable[[Any], Any]:
             f"{module_name} has no function {name!r}; it has {sorted(known)[:10]}."
         )
     return function
-
-
-def _damaged(path: Path, what: object) -> FileError:
-    return FileError(f"{path} is damaged: {' '.join(str(what).split())}")
-
-
-def _words(value: Any) -> str:
-    """A setting as one line of text, as the command line takes it."""
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={_words(each)}" for key, each in value.items())
-    if isinstance(value, tuple | list):
-        return ",".join("" if each is None else f"{each}" for each in value)
-    return format_value(value)

@@ -21,19 +21,23 @@ from typing import Any, NamedTuple
 from annealax._checks import unknown_name
 from annealax._errors import InvalidInputError
 from annealax.experiments.experiment import Experiment
-from annealax.experiments.problems.bimodal import Bimodal
-from annealax.experiments.problems.brownian import Brownian
-from annealax.experiments.problems.challenging_mixture import ChallengingMixture
-from annealax.experiments.problems.eight_schools import EightSchools
-from annealax.experiments.problems.forty_modes import FortyModes
-from annealax.experiments.problems.funnel import Funnel
-from annealax.experiments.problems.gaussian import Gaussian
 from annealax.experiments.problems.lgcp import LGCP
-from annealax.experiments.problems.logistic import Logistic
-from annealax.experiments.problems.many_well import ManyWell
 from annealax.experiments.problems.phi4 import Phi4, Phi4Small, Phi4Tuned
-from annealax.experiments.problems.seeds import Seeds
-from annealax.experiments.problems.student_t import StudentT
+from annealax.experiments.problems.posteriors import (
+    Brownian,
+    EightSchools,
+    Logistic,
+    Seeds,
+)
+from annealax.experiments.problems.synthetic import (
+    Bimodal,
+    ChallengingMixture,
+    FortyModes,
+    Funnel,
+    Gaussian,
+    ManyWell,
+    StudentT,
+)
 from annealax.experiments.problems.vae import VAE
 
 GROUP = "annealax.experiments"

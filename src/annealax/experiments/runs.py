@@ -5,7 +5,7 @@ files; `settings`, `problem`, `sampler` and `flows` need the experiment's class.
 """
 
 import functools
-import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,21 +16,21 @@ import jax.numpy as jnp
 import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array
+from pydantic import BaseModel, RootModel
 
 from annealax._errors import InvalidInputError
 from annealax._particles import Particles
 from annealax._pimh import Chain
 from annealax._result import Result, StepInfo
 from annealax._sampler import Sampler
-from annealax._work.serialise import FileError
 from annealax.experiments.experiment import Experiment, Problem
+from annealax.experiments.files import damaged, read_arrays, read_json
 from annealax.experiments.jobs import (
     ExperimentJob,
     MainJob,
     Proposal,
     RunJob,
     SampleJob,
-    finished_file,
     load_job,
 )
 
@@ -155,12 +155,12 @@ class Run:
     @functools.cached_property
     def table(self) -> dict[str, Any]:
         """The final table, `table.json`, with times."""
-        return _read_json(self.path / "table.json")
+        return read_json(self.path / "table.json", RootModel[dict[str, Any]]).root
 
     @functools.cached_property
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays of `result.npz`, by name."""
-        return _read_arrays(self.path / "result.npz")
+        return read_arrays(self.path / "result.npz")
 
     @functools.cached_property
     def result(self) -> Any:
@@ -169,7 +169,7 @@ class Run:
         try:
             return _draws(arrays) if self.job.command == "sample" else _result(arrays)
         except KeyError as error:
-            raise FileError(f"{file} has no array {error}; run it again.") from error
+            raise damaged(file, f"it has no array {error}") from error
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -186,23 +186,7 @@ class Run:
     @functools.cached_property
     def chain(self) -> Chain | None:
         """The chains of `annealax pimh`, if it ran in this folder."""
-        if not (self.path / "pimh.npz").exists():
-            return None
-        arrays = _read_arrays(self.path / "pimh.npz")
-        try:
-            return Chain(
-                observables=_named(arrays, "trace_"),
-                log_normalizer=arrays["log_normalizer"],
-                accepted=arrays["accepted"],
-                proposed_log_normalizer=arrays["proposed_log_normalizer"],
-                configurations=_named(arrays, "configurations_")
-                or arrays.get("configurations"),
-                seconds=float(_read_json(self.path / CHAIN_ANSWER)["seconds"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise FileError(
-                f"the files of pimh in {self.path} are damaged: {error!r}"
-            ) from error
+        return read_chain(self.path)
 
     def _of_an_experiment(self) -> ExperimentJob:
         if not isinstance(self.job, ExperimentJob):
@@ -216,6 +200,45 @@ class Run:
                 "sampler."
             )
         return self.job
+
+
+class _ChainAnswer(BaseModel):
+    seconds: float = math.nan
+
+
+def read_chain(folder: Path) -> Chain | None:
+    """The chains of `annealax pimh`, if it ran in this folder.
+
+    Raises:
+        FileError: If their files are damaged.
+    """
+    file, answer = folder / "pimh.npz", folder / CHAIN_ANSWER
+    if not file.exists():
+        return None
+    arrays = read_arrays(file)
+    for name in ("accepted", "log_normalizer", "proposed_log_normalizer"):
+        if name not in arrays:
+            raise damaged(file, f"it has no array {name!r}")
+    shape = arrays["accepted"].shape
+    if len(shape) != 2 or not arrays["accepted"].size:
+        raise damaged(file, "'accepted' is not a table of chains and iterations")
+    if "configurations" in arrays and not arrays["configurations"].ndim:
+        del arrays["configurations"]  # none were kept
+    for name, value in arrays.items():
+        is_mean = name.startswith(("mean_", "stderr_"))
+        fits = value.shape[:2] == shape and value.dtype.kind in "fiub"
+        if not is_mean and not fits:
+            raise damaged(file, f"{name!r} does not fit to 'accepted'")
+    took = read_json(answer, _ChainAnswer) if answer.exists() else _ChainAnswer()
+    return Chain(
+        observables=_named(arrays, "trace_"),
+        log_normalizer=arrays["log_normalizer"],
+        accepted=arrays["accepted"],
+        proposed_log_normalizer=arrays["proposed_log_normalizer"],
+        configurations=_named(arrays, "configurations_")
+        or arrays.get("configurations"),
+        seconds=took.seconds,
+    )
 
 
 def load_run(path: str | os.PathLike) -> Run:
@@ -265,21 +288,3 @@ def _named(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarra
         for key, value in arrays.items()
         if key.startswith(prefix)
     }
-
-
-def _read_arrays(file: Path) -> dict[str, np.ndarray]:
-    finished_file(file)
-    try:
-        # Opened here because np.load forgets to close a file it cannot read.
-        with file.open("rb") as raw, np.load(raw, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
-    except Exception as error:  # a foreign file can fail in any way
-        raise FileError(f"{file} is damaged: {error!r}; run it again.") from error
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    finished_file(file)
-    try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise FileError(f"{file} is damaged: {error!r}; run it again.") from error

@@ -130,7 +130,11 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 
 
 def format_value(value: Any) -> str:
-    """The text of a value."""
+    """The text of a value; nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={format_value(each)}" for key, each in value.items())
     if isinstance(value, tuple | list):
         return ",".join(map(format_value, value))
     if isinstance(value, bool):

@@ -1,4 +1,7 @@
-"""What all flows share: their contract, and one flow per transition as one tree."""
+"""What all flows share: their contract, and one flow per transition as one tree.
+
+With the simplest of them: a scale and a shift for each coordinate.
+"""
 
 from collections.abc import Sequence
 
@@ -6,8 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import paramax
-from flowjax.bijections import AbstractBijection
-from jaxtyping import PyTree
+from flowjax.bijections import AbstractBijection, Affine
+from jaxtyping import PRNGKeyArray, PyTree
+from paramax.wrappers import AbstractUnwrappable
 
 from annealax._checks import whole_numbers
 from annealax._errors import InvalidInputError
@@ -77,3 +81,19 @@ def check_stacked(flows: AbstractBijection, path: AbstractPath) -> None:
                 f"has shape {leaf.shape}; use the flows that `fit` returns, or "
                 "annealax.flows.replicate(flow, num_transitions)"
             )
+
+
+def diagonal_affine(key: PRNGKeyArray | None, shape: tuple[int, ...] | int) -> Affine:
+    """Scale and shift every coordinate; starts exactly as the identity.
+
+    Args:
+        key: Not used: there is nothing random in it. Every builder takes a key first.
+        shape: Shape of one configuration.
+    """
+    del key
+    zeros = jnp.zeros(flow_shape(shape))
+    # flowjax's softplus scale is not exactly one at the start; exp(0) is.
+    scale: AbstractUnwrappable = paramax.Parameterize(jnp.exp, zeros)
+    return eqx.tree_at(
+        lambda flow: flow.scale, Affine(zeros), scale, is_leaf=lambda x: x is None
+    )

@@ -5,11 +5,11 @@ from annealax.kernels._schedule import InterpolatedStepSize as InterpolatedStepS
 from annealax.kernels._schedule import PerTemperature as PerTemperature
 from annealax.kernels._schedule import bind as bind
 from annealax.kernels.base import AbstractKernel as AbstractKernel
+from annealax.kernels.base import Composition as Composition
 from annealax.kernels.base import KernelInfo as KernelInfo
+from annealax.kernels.base import NoMove as NoMove
 from annealax.kernels.base import Point as Point
 from annealax.kernels.base import point_at as point_at
-from annealax.kernels.composition import Composition as Composition
-from annealax.kernels.composition import NoMove as NoMove
 from annealax.kernels.hmc import HMC as HMC
 from annealax.kernels.hmc import MALA as MALA
 from annealax.kernels.nuts import NUTS as NUTS

@@ -109,7 +109,7 @@ class HMC(AbstractKernel):
         )
 
 
-class MALA(AbstractKernel):
+class MALA(HMC):
     r"""Metropolis-adjusted Langevin: HMC with one leapfrog step.
 
     The proposal is :math:`x + \frac{\epsilon^2}{2} \nabla\log\gamma(x) + \epsilon\xi`.
@@ -120,23 +120,13 @@ class MALA(AbstractKernel):
         scale: As for `HMC`.
     """
 
-    hmc: HMC
-
     def __init__(
         self,
         step_size: ArrayLike | Sequence[float] | AbstractSchedule,
         num_steps: int = 1,
         scale: ArrayLike | AbstractSchedule = 1.0,
     ):
-        self.hmc = HMC(step_size, 1, num_steps, scale)
-
-    def move(self, key, point, log_density, beta):
-        """Make `num_steps` proposals."""
-        return self.hmc.move(key, point, log_density, beta)
-
-    def move_all(self, key, points, log_density, beta):
-        """Make `num_steps` proposals for every particle."""
-        return self.hmc.move_all(key, points, log_density, beta)
+        super().__init__(step_size, 1, num_steps, scale)
 
 
 class _Phase(NamedTuple):

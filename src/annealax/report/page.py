@@ -21,11 +21,13 @@ from markupsafe import Markup
 
 import annealax
 from annealax._errors import InvalidInputError
+from annealax.experiments.files import writing
+from annealax.experiments.jobs import ExperimentJob, MainJob, SampleJob
 from annealax.experiments.registry import EXPERIMENTS
+from annealax.experiments.settings import format_value
 from annealax.report import charts, tables
-from annealax.report.files import write_file
 from annealax.report.pictures import ON_PAGE
-from annealax.report.read import Asked, Comparison, Decoder, Folder, Picture, Run
+from annealax.report.read import Comparison, Decoder, Folder, Picture, Run
 
 NAME = "report.html"
 _GENERATOR = '<meta name="generator" content="annealax'
@@ -110,7 +112,8 @@ def write(path: Path, text: str) -> Path:
             f"{path} is there already, and is not a page of annealax: choose another "
             "file with --out"
         )
-    write_file(path, text.encode())
+    with writing(path) as file:
+        file.write(text.encode())
     return path
 
 
@@ -299,7 +302,7 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _known(asked: Asked) -> tuple[str, Mapping[str, str]]:
+def _known(asked: MainJob) -> tuple[str, Mapping[str, str]]:
     """What the experiment says about itself and its settings, if it is one of ours."""
     cls = EXPERIMENTS.get(asked.name)
     if cls is None:
@@ -394,7 +397,8 @@ def labels(paths: Sequence[Path]) -> list[str]:
 def commands(found: Run | Comparison | Decoder) -> list[list[str]]:
     """The commands that do the same again, each as its words, quoted for a shell."""
     asked = found.asked
-    name = str(asked.more.get("source") or asked.name)
+    source = asked.source if isinstance(asked, ExperimentJob) else None
+    name = source or asked.name
     if isinstance(found, Comparison):
         amount = f"{found.budget.amount:g}"
         budget = ["--evaluations", amount]
@@ -407,13 +411,13 @@ def commands(found: Run | Comparison | Decoder) -> list[list[str]]:
         for key in ("data", "num_steps", "batch_size", "learning_rate"):
             if key in asked.settings:
                 words += [f"--{key.replace('_', '-')}", str(asked.settings[key])]
-    elif asked.command == "sample" or asked.method == "sample":
+    elif isinstance(asked, SampleJob):
         words = _sample_words(asked, name)
     else:
         words = ["run", name, "--method", asked.method]
     words += ["--seed", str(asked.seed)]
     for key, value in asked.overrides.items():
-        words += ["--set", f"{key}={tables.setting_text(value)}"]
+        words += ["--set", f"{key}={format_value(value)}"]
     lines = [words]
     if isinstance(found, Run) and found.chain_plan is not None:
         plan = found.chain_plan
@@ -447,10 +451,10 @@ def _again(found: Run | Comparison | Decoder) -> str:
     )
 
 
-def _sample_words(asked: Asked, name: str) -> list[str]:
+def _sample_words(asked: SampleJob, name: str) -> list[str]:
     """The automatic mode, of a function or of an experiment."""
     settings = asked.settings
-    if asked.more.get("shape") is None and "shape" not in settings:
+    if asked.shape is None:
         words = ["run", name, "--auto"]
     else:
         words = ["sample", name]

@@ -1,7 +1,6 @@
 """PNG files of a folder: what its page shows, and what needs the experiment itself."""
 
 import functools
-import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -12,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 from matplotlib.figure import Figure
 
+from annealax.experiments.files import writing
 from annealax.report import charts, problem_charts
-from annealax.report.files import write_file
 from annealax.report.read import (
     PARAMETERS,
     Comparison,
@@ -21,7 +20,7 @@ from annealax.report.read import (
     Run,
     read,
 )
-from annealax.targets._posterior import AbstractPosterior
+from annealax.targets.base import AbstractPosterior
 
 ON_PAGE = frozenset(
     {"posterior.png", "diagnostics.png", "training.png", "pimh.png", "compare.png"}
@@ -52,7 +51,9 @@ def write(path: Path, run: Any = None) -> list[str]:
         figures |= run.settings.pictures(run)
     for name, draw in figures.items():
         with charts.style():
-            write_file(path / name, charts.png(draw()))
+            picture = charts.png(draw())
+        with writing(path / name) as file:
+            file.write(picture)
     return [*names, *figures]
 
 
@@ -105,7 +106,6 @@ def _keep_parameters(path: Path, run: Any) -> list[str]:
         arrays = {"exact": exact.reshape(len(exact), -1)}
     if not arrays:
         return []
-    file = io.BytesIO()
-    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    write_file(path / PARAMETERS, file.getvalue())
+    with writing(path / PARAMETERS) as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     return [PARAMETERS]

@@ -2,7 +2,7 @@
 
 Reports are made from these records alone, and nothing here needs the experiment itself,
 so a folder can be read where its model is not. JSON files are checked by pydantic,
-arrays by their shapes. Whatever is missing or damaged is a `FileError` of one line.
+arrays by their shapes.
 """
 
 import dataclasses
@@ -11,23 +11,24 @@ import io
 import math
 import re
 import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
 import pydantic
 
 from annealax import Chain
+from annealax._work.budget import Budget
 from annealax._work.serialise import FileError
+from annealax.experiments.comparison import Comparison as Outcome
+from annealax.experiments.comparison import Row as Contender
+from annealax.experiments.files import damaged, read_arrays, read_json
+from annealax.experiments.jobs import ChainJob, MainJob, SampleJob, load_job
+from annealax.experiments.runs import read_chain
 
 PARAMETERS = "parameters.npz"
 """Draws by the names of parameters, and exact draws, where the problem knows them."""
-
-_AGAIN = "run it again"
-_Model = TypeVar("_Model", bound=pydantic.BaseModel)
 
 
 # Records of numbers, from files or from a result in memory.
@@ -165,34 +166,6 @@ class _Content(pydantic.BaseModel):
     )
 
 
-class Asked(_Content):
-    """`settings.json`: what was asked for; what only one command has is in `more`."""
-
-    model_config = pydantic.ConfigDict(strict=True, frozen=True, extra="allow")
-
-    command: str = "run"
-    name: str
-    method: str = ""
-    seed: int
-    overrides: dict[str, Any] = {}
-    settings: dict[str, Any] = {}
-
-    @property
-    def more(self) -> Mapping[str, Any]:
-        """Options that not every command has."""
-        return self.model_extra or {}
-
-    def ordered(self, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Parameters in the order in which they were asked for.
-
-        JAX sorts names, and so do the files of the automatic mode.
-        """
-        shape = self.more.get("shape")
-        asked = shape if isinstance(shape, dict) else {}
-        names = [name for name in asked if name in found]
-        return {name: found[name] for name in dict.fromkeys([*names, *found])}
-
-
 class Row(_Content):
     """One sampler of `table.json`; a number that is None was not finite."""
 
@@ -247,73 +220,6 @@ class _Table(_Content):
     rows: tuple[Row, ...] = pydantic.Field(min_length=1)
 
 
-class ChainPlan(_Content):
-    """`pimh.json`: which chains were run."""
-
-    num_steps: int
-    num_chains: int
-    num_particles: int | None
-    seed: int
-
-
-class _ChainAnswer(_Content):
-    """`pimh_answer.json`."""
-
-    seconds: float | None = None
-
-
-class Attempt(_Content):
-    """One repeat of a method in `compare.json`."""
-
-    log_normalizer: float | None = None
-    ess: float | None = None
-    rhat: float | None = None
-    evaluations: float
-    training_seconds: float
-    seconds: float
-    compile_seconds: float
-    memory: float
-
-
-class Contender(_Content):
-    """One method in `compare.json`."""
-
-    method: str
-    label: str
-    what: str
-    attempts: tuple[Attempt, ...] = pydantic.Field(min_length=1)
-
-    @property
-    def log_normalizers(self) -> np.ndarray:
-        """Log Z of each repeat that has one."""
-        return self.known("log_normalizer")
-
-    def known(self, name: str) -> np.ndarray:
-        """A number of each repeat that has it."""
-        found = [getattr(attempt, name) for attempt in self.attempts]
-        return np.array([value for value in found if value is not None], np.float64)
-
-    def average(self, name: str) -> float:
-        """Mean of a number over repeats."""
-        found = self.known(name)
-        return float(found.mean()) if len(found) else math.nan
-
-
-class Budget(_Content):
-    """What each repeat of a method could spend."""
-
-    amount: float
-    unit: Literal["seconds", "evaluations"]
-
-
-class _Comparison(_Content):
-    """`compare.json`."""
-
-    budget: Budget
-    log_normalizer_true: float | None
-    rows: tuple[Contender, ...] = pydantic.Field(min_length=1)
-
-
 class _Decoder(_Content):
     """`vae.json`."""
 
@@ -345,7 +251,7 @@ class Folder:
     """
 
     path: Path
-    asked: Asked
+    asked: MainJob
     environment: Mapping[str, Any]
 
     @functools.cached_property
@@ -379,7 +285,7 @@ class Run(Folder):
     arrays: Mapping[str, np.ndarray]
     parameters: Mapping[str, np.ndarray]
     chain: Chain | None
-    chain_plan: ChainPlan | None
+    chain_plan: ChainJob | None
 
     @property
     def main(self) -> Row:
@@ -471,7 +377,7 @@ class Run(Folder):
         weights, source = self.weights, {**self.arrays, **self.parameters}
         exact = self.parameters.get("exact")
         found = {k.removeprefix("x_"): v for k, v in source.items() if k[:2] == "x_"}
-        values = self.asked.ordered(found) or {"": self.arrays["x"]}
+        values = _ordered(self.asked, found) or {"": self.arrays["x"]}
         return named_draws(values, weights, exact)
 
 
@@ -544,12 +450,15 @@ def read_run(path: Path) -> Run:
                     f"{path} holds {what}, not a run: give it to `annealax report` "
                     "alone"
                 )
-    table = _read_json(path / "table.json", _Table, "the run did not finish")
+    table = read_json(path / "table.json", _Table)
     file = path / "result.npz"
-    arrays = _read_arrays(file)
+    arrays = read_arrays(file)
     _check_arrays(file, arrays)
-    chain, plan = path / "pimh.npz", path / "pimh.json"
-    parameters = path / PARAMETERS
+    plan, parameters = path / ChainJob.file, path / PARAMETERS
+    chain = read_chain(path)
+    if chain is not None:
+        traces = _ordered(header["asked"], chain.observables)
+        chain = chain._replace(observables=traces)
     return Run(
         **header,
         truth=table.log_normalizer_true,
@@ -559,21 +468,20 @@ def read_run(path: Path) -> Run:
         rows=table.rows,
         arrays=arrays,
         parameters=_read_parameters(parameters, arrays) if parameters.exists() else {},
-        chain=_read_chain(path, header["asked"]) if chain.exists() else None,
-        chain_plan=_read_json(plan, ChainPlan, "") if plan.exists() else None,
+        chain=chain,
+        chain_plan=load_job(path, ChainJob.file) if plan.exists() else None,
     )
 
 
 def _read_comparison(path: Path) -> Comparison:
     header = _read_header(path)
-    file = path / "compare.json"
-    content = _read_json(file, _Comparison, "the comparison did not finish")
+    content = read_json(path / "compare.json", pydantic.RootModel[Outcome]).root
     curves, places = path / "compare.npz", {}
     if curves.exists():
-        places = _read_arrays(curves)
+        places = read_arrays(curves)
         for name, curve in places.items():
             if curve.ndim != 2 or curve.shape[1] != 3 or curve.dtype.kind not in "fiu":
-                raise _damaged(curves, f"{name!r} is not a table of three columns")
+                raise damaged(curves, f"{name!r} is not a table of three columns")
     return Comparison(
         **header,
         budget=content.budget,
@@ -585,122 +493,49 @@ def _read_comparison(path: Path) -> Comparison:
 
 def _read_decoder(path: Path) -> Decoder:
     header = _read_header(path)
-    content = _read_json(path / "vae.json", _Decoder, "the training did not finish")
+    content = read_json(path / "vae.json", _Decoder)
     file = path / "result.npz"
-    arrays = _read_arrays(file)
+    arrays = read_arrays(file)
     if "elbo" not in arrays or arrays["elbo"].ndim != 1:
-        raise _damaged(file, "it has no list 'elbo'")
+        raise damaged(file, "it has no list 'elbo'")
     return Decoder(**header, **dict(content), arrays=arrays)
 
 
 def _read_header(path: Path) -> dict[str, Any]:
-    file, environment = path / "settings.json", path / "environment.json"
-    if not file.exists():
-        raise FileError(
-            f"{path} is not a run folder: it has no settings.json; give the folder "
-            "that `annealax run` printed"
-        )
-    facts: dict[str, Any] = {}
+    environment, facts = path / "environment.json", {}
     if environment.exists():
-        facts = _read_json(environment, pydantic.RootModel[dict[str, Any]], "").root
-    return {"path": path, "asked": _read_json(file, Asked, ""), "environment": facts}
+        facts = read_json(environment, pydantic.RootModel[dict[str, Any]]).root
+    return {"path": path, "asked": load_job(path), "environment": facts}
+
+
+def _ordered(asked: MainJob, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Parameters in the order in which they were asked for.
+
+    JAX sorts names, and so do the files of the automatic mode.
+    """
+    shape = asked.shape if isinstance(asked, SampleJob) else None
+    names = [name for name in shape if name in found] if isinstance(shape, dict) else []
+    return {name: found[name] for name in dict.fromkeys([*names, *found])}
 
 
 # Files.
 
 
-def _read_json(file: Path, model: type[_Model], missing: str) -> _Model:
-    """What a JSON file holds; `missing` says why it may not be there."""
-    try:
-        return model.model_validate_json(file.read_bytes())
-    except FileNotFoundError:
-        raise FileError(f"there is no {file}: {missing}; {_AGAIN}") from None
-    except pydantic.ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        text = first["msg"][0].lower() + first["msg"][1:]
-        raise _damaged(file, f"{place}: {text}" if place else text) from error
-    except (OSError, RecursionError) as error:
-        raise _damaged(file, error) from error
-
-
-def _read_arrays(file: Path) -> dict[str, np.ndarray]:
-    """All arrays of an npz file."""
-    try:
-        # Opened here because np.load forgets to close a file it cannot read.
-        with file.open("rb") as raw, np.load(raw, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
-    except FileNotFoundError:
-        raise FileError(
-            f"there is no {file}: the run did not finish; {_AGAIN}"
-        ) from None
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        KeyError,
-        AttributeError,  # a single array has no files
-        TypeError,
-        SyntaxError,  # a header that numpy cannot read
-        NotImplementedError,  # a compression that zipfile does not know
-        RuntimeError,  # a file that says it is encrypted
-        struct.error,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise _damaged(file, error) from error
-
-
-def _read_chain(path: Path, asked: Asked) -> Chain:
-    file, answer = path / "pimh.npz", path / "pimh_answer.json"
-    arrays = _read_arrays(file)
-    took = _read_json(answer, _ChainAnswer, "").seconds if answer.exists() else None
-    for name in ("accepted", "log_normalizer", "proposed_log_normalizer"):
-        if name not in arrays:
-            raise _damaged(file, f"it has no array {name!r}")
-    shape = arrays["accepted"].shape
-    per_step = {
-        name: value
-        for name, value in arrays.items()
-        if name in ("log_normalizer", "proposed_log_normalizer")
-        or name.startswith("trace_")
-        or (name == "configurations" and value.ndim)
-    }
-    if len(shape) != 2 or not arrays["accepted"].size:
-        raise _damaged(file, "'accepted' is not a table of chains and iterations")
-    for name, value in per_step.items():
-        if value.shape[:2] != shape or value.dtype.kind not in "fiub":
-            raise _damaged(file, f"{name!r} does not fit to 'accepted'")
-    traces = {
-        name.removeprefix("trace_"): value
-        for name, value in per_step.items()
-        if name.startswith("trace_")
-    }
-    return Chain(
-        observables=asked.ordered(traces),
-        log_normalizer=arrays["log_normalizer"],
-        accepted=arrays["accepted"],
-        proposed_log_normalizer=arrays["proposed_log_normalizer"],
-        configurations=per_step.get("configurations"),
-        seconds=math.nan if took is None else took,
-    )
-
-
 def _read_parameters(
     file: Path, result: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    arrays = _read_arrays(file)
+    arrays = read_arrays(file)
     count, columns = len(result["log_weights"]), 0
     for name, value in arrays.items():
         if value.dtype.kind not in "fiub" or not value.ndim:
-            raise _damaged(file, f"{name!r} does not hold numbers")
+            raise damaged(file, f"{name!r} does not hold numbers")
         if name.startswith("x_"):
             columns += math.prod(value.shape[1:])
             if len(value) != count:
-                raise _damaged(file, f"{name!r} does not fit to result.npz")
+                raise damaged(file, f"{name!r} does not fit to result.npz")
     expected = (columns or math.prod(result["x"].shape[1:]),)
     if "exact" in arrays and arrays["exact"].shape[1:] != expected:
-        raise _damaged(file, "'exact' does not fit to the other arrays")
+        raise damaged(file, "'exact' does not fit to the other arrays")
     return arrays
 
 
@@ -713,7 +548,7 @@ def _read_picture(file: Path) -> Picture:
             width, height = image.size
             image.verify()  # every chunk has its checksum, and the last one is there
     except (OSError, SyntaxError, ValueError, struct.error) as error:
-        raise _damaged(file, f"it is not a whole PNG picture ({error})") from error
+        raise damaged(file, f"it is not a whole PNG picture ({error})") from error
     return Picture(data, width, height)
 
 
@@ -722,28 +557,22 @@ def _check_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
     steps = ("step_ess", "step_acceptance_rate", "step_resampled")
     for name in ("x", "log_weights", "betas", *steps):
         if name not in arrays:
-            raise _damaged(file, f"it has no array {name!r}")
+            raise damaged(file, f"it has no array {name!r}")
     for name, value in arrays.items():
         if value.dtype.kind not in "fiub":
-            raise _damaged(file, f"{name!r} does not hold numbers")
+            raise damaged(file, f"{name!r} does not hold numbers")
     n, transitions = len(np.atleast_1d(arrays["log_weights"])), arrays["step_ess"].shape
     if arrays["log_weights"].shape != (n,) or arrays["x"].shape[:1] != (n,) or n == 0:
-        raise _damaged(file, "'x' and 'log_weights' do not fit together")
+        raise damaged(file, "'x' and 'log_weights' do not fit together")
     if len(transitions) != 1 or not transitions[0]:
-        raise _damaged(file, "'step_ess' is not a list of numbers")
+        raise damaged(file, "'step_ess' is not a list of numbers")
     for name, value in arrays.items():
         ends = value.shape[-1:] if name.startswith("replicate_step_") else value.shape
         if "step_" in name and name != "step_sizes" and ends != transitions:
-            raise _damaged(file, f"{name!r} does not fit to 'step_ess'")
+            raise damaged(file, f"{name!r} does not fit to 'step_ess'")
         if name.startswith("x_") and value.shape[:1] != (n,):
-            raise _damaged(file, f"{name!r} does not fit to 'log_weights'")
+            raise damaged(file, f"{name!r} does not fit to 'log_weights'")
     if arrays["betas"].shape != (transitions[0] + 1,):
-        raise _damaged(file, "'betas' does not fit to the other arrays")
+        raise damaged(file, "'betas' does not fit to the other arrays")
     if not np.isfinite(np.max(arrays["log_weights"])):
-        raise _damaged(file, "no particle of 'log_weights' has a weight")
-
-
-def _damaged(file: Path, what: object) -> FileError:
-    """The error for a file that cannot be used."""
-    text = " ".join(str(what).split()) or type(what).__name__
-    return FileError(f"{file} is damaged: {text}; {_AGAIN}")
+        raise damaged(file, "no particle of 'log_weights' has a weight")

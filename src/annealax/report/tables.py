@@ -17,11 +17,12 @@ from rich.table import Table as RichTable
 from annealax import Chain, observables
 from annealax._estimates import log_mean, weighted_quantiles
 from annealax._ladder import even_betas
+from annealax._work.budget import Budget
+from annealax.experiments.comparison import Row as Contender
+from annealax.experiments.jobs import MainJob
+from annealax.experiments.settings import format_value
 from annealax.report.read import (
-    Asked,
-    Budget,
     Comparison,
-    Contender,
     Decoder,
     Draws,
     Folder,
@@ -215,15 +216,6 @@ def budget_text(budget: Budget) -> str:
     if budget.unit == "seconds":
         return f"{budget.amount:g} s"
     return f"{count_text(budget.amount)} evaluations"
-
-
-def setting_text(value: Any) -> str:
-    """A setting as it is given on the command line."""
-    if isinstance(value, list | tuple):
-        return ",".join(map(setting_text, value))
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={setting_text(each)}" for key, each in value.items())
-    return "" if value is None else str(value)
 
 
 def method_text(run: Run) -> str:
@@ -482,7 +474,7 @@ def differing_settings(runs: Mapping[str, Run]) -> Table:
     rows = []
     for key in keys:
         texts = [
-            setting_text(values[key]) if key in values else "–"
+            format_value(values[key]) if key in values else "–"
             for values in settings.values()
         ]
         if len(set(texts)) > 1:
@@ -647,7 +639,7 @@ def decoder_table(decoder: Decoder) -> Table:
 # What was asked for, and on what it ran.
 
 
-def settings_table(asked: Asked, meanings: Mapping[str, str]) -> Table:
+def settings_table(asked: MainJob, meanings: Mapping[str, str]) -> Table:
     """All settings, those that were changed first.
 
     Args:
@@ -656,7 +648,7 @@ def settings_table(asked: Asked, meanings: Mapping[str, str]) -> Table:
     """
     names = sorted(asked.settings, key=lambda name: name not in asked.overrides)
     rows = tuple(
-        (name, setting_text(asked.settings[name]), meanings.get(name, ""))
+        (name, format_value(asked.settings[name]), meanings.get(name, ""))
         for name in names
     )
     headers = ("setting", "value", "meaning")
@@ -687,4 +679,4 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         if isinstance(value, dict):
             yield from _flat(value, prefix if key == "versions" else f"{prefix}{key} ")
         elif value is not None:
-            yield f"{prefix}{key}", setting_text(value)
+            yield f"{prefix}{key}", format_value(value)

@@ -20,8 +20,7 @@ from jaxtyping import Array, ArrayLike, Float
 from annealax._checks import finite_array, positive_number
 from annealax._errors import InvalidInputError
 from annealax.targets._csv import Table, read_csv
-from annealax.targets._posterior import AbstractPosterior
-from annealax.targets.base import check_configuration
+from annealax.targets.base import AbstractPosterior, check_configuration
 
 _PRIORS = {
     "normal": lambda x, scale: stats.norm.logpdf(x, scale=scale),

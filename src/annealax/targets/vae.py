@@ -17,8 +17,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from annealax._checks import whole_number
 from annealax._errors import InvalidInputError
-from annealax.targets._posterior import log_normal
-from annealax.targets.base import AbstractTarget, check_configuration
+from annealax.targets.base import AbstractTarget, check_configuration, log_normal
 from annealax.vae import Decoder, bernoulli_log_likelihood, load_decoder
 
 _DATA = "annealax.targets.data"

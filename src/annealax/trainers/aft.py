@@ -17,6 +17,7 @@ In both the flow that is kept is the one with the smallest loss of all that were
 the start included; the loss is that on the validation population, or on the only one.
 """
 
+import dataclasses
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -108,10 +109,9 @@ class AFT(AbstractTrainer):
         check_estimator(gradient)
         self.sampler = sampler
         self.optimizer = optimizer
-        self.training = Sampler(
-            sampler.path,
-            sampler.kernel if train_kernel is None else train_kernel,
-            sampler.resampler,
+        self.training = dataclasses.replace(
+            sampler,
+            kernel=sampler.kernel if train_kernel is None else train_kernel,
             num_particles=sampler.num_particles if num_train is None else num_train,
         )
         self.num_iters = whole_number("num_iters", num_iters)
@@ -243,12 +243,8 @@ class AFT(AbstractTrainer):
         """Which sampler moves which population."""
         if not self.early_stopping:
             return {"train": self.training}
-        validation = Sampler(
-            self.training.path,
-            self.training.kernel,
-            self.training.resampler,
-            num_particles=self.num_validation,
-        )
+        count = self.num_validation
+        validation = dataclasses.replace(self.training, num_particles=count)
         return {"train": self.training, "validation": validation, "test": self.sampler}
 
     def _learning_evaluations(self) -> int:

@@ -26,14 +26,15 @@ from annealax._doubts import Doubt
 from annealax._work.checkpoint import Checkpoint, as_checkpoint
 from annealax._work.drive import (
     Callback,
+    Program,
     Work,
     as_callbacks,
+    compile_ahead,
     drive,
     joined,
     size_of_next_call,
 )
 from annealax._work.fingerprint import fingerprint
-from annealax._work.program import Program, compile_ahead
 from annealax.trainers.base import AbstractTrainer, TrainInfo, TrainState
 from annealax.trainers.rollback import Rollback, Watch, block_length
 
@@ -131,7 +132,7 @@ def fit(
     """Train flows.
 
     A fit that diverges (`annealax.trainers.rollback` says when) is stopped and rolled
-    back to its last good state; `Fit.rollback` and `Fit.warnings` tell.
+    back to its last good state; `Fit.rollback` and `Fit.warnings()` tell.
 
     Args:
         key: Random key.

@@ -18,6 +18,8 @@ number of temperatures. Rematerialisation keeps only the particles at each tempe
 and repeats the rest of the forward pass.
 """
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -150,9 +152,4 @@ class SNF(AbstractTrainer):
     def _forward_sampler(self) -> Sampler:
         if self.resampling:
             return self.sampler
-        return Sampler(
-            self.sampler.path,
-            self.sampler.kernel,
-            NoResampling(),
-            num_particles=self.sampler.num_particles,
-        )
+        return dataclasses.replace(self.sampler, resampler=NoResampling())
