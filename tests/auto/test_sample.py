@@ -216,7 +216,7 @@ def test_doubts_are_put_in_words(model):
         replicate_stderrs=np.full(10, 0.01),
         modes=modes,
         search=dataclasses.replace(
-            model.search, num_unseen=2.6, most_mass=("a wide normal", 4.0, 0.01)
+            model.search, num_unseen=2.6, most_mass=("a wide normal", 40.0, 0.01)
         ),
         pareto_k=0.9,
     )
@@ -233,7 +233,7 @@ def test_doubts_are_put_in_words(model):
         "second-opinion",
     }
     low, high = poor.log_normalizer_interval()
-    assert low < poor.log_normalizer < 4.0 < high
+    assert low < poor.log_normalizer < 40.0 < high
     large = dataclasses.replace(
         poor, replicate_log_normalizers=np.full(10, 3e6), pareto_k=0.0
     )

@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 from rich.console import Console
 
 from annealax._checks import seed_number, unknown_name, whole_number
@@ -154,7 +154,11 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     given = (log_density, shape, support, prior, region, initial, str(dtype))
     arguments = fingerprint((*given, *numbers))
     identity = {"work": "sample", "arguments": arguments}
-    keep = functools.partial(once, as_checkpoint(checkpoint), identity=identity)
+    store = as_checkpoint(checkpoint)
+
+    def keep(label: str, name: str, compute: Callable[[], Any]) -> Any:
+        return once(store, label + name, compute, identity=identity)
+
     callbacks, say = as_callbacks(callback), _teller(progress)
     density = CountedDensity(free, free.space.size)
     many = density.size > MANY_DIMENSIONS
@@ -170,28 +174,27 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     # Where there is no integral, no effort brings an answer nearer to it.
     attempts = 1 if escapes else _ATTEMPTS
 
-    def affordable(name: str, measured: Measured) -> int:
+    def affordable(label: str, name: str, measured: Measured) -> int:
         if num_replicates is not None:
             return num_replicates
         # With a budget of time the clock decides, so what it decided is kept.
-        return keep(name, lambda: ledger.replicates(allowed, measured, many))
+        return keep(label, name, lambda: ledger.replicates(allowed, measured, many))
 
     effort, history = Effort(), []
     for attempt in range(attempts):
-        again = attempt > 0
-        subkey = named_key(key, "again", attempt) if again else key
+        label = f"again-{attempt}-" if attempt else ""
+        subkey = named_key(key, "again", attempt) if attempt else key
         with ledger.stage("tuning"):
             count = num_particles or (_FEW_PARTICLES if many else _PARTICLES)
             subkey_tuning = named_key(subkey, "tuning")
             seen, plan, measured = tune_best(subkey_tuning, seen, count, effort, say)
-        best = seen.best
-        assert best is not None
+        start = seen.best.name if seen.best else ""
         sampler = plan.sampler(free)
-        say(f"start: {best.name}")
+        say(f"start: {start}")
         say(f"tuned: {plan.num_transitions} transitions of {plan.num_leapfrog} steps")
 
         with ledger.stage("flows"):
-            count = affordable(_name("likely-replicates", attempt), measured)
+            count = affordable(label, "likely-replicates", measured)
             reason = _reason_against_flows(flow, allowed, measured, count, effort)
             if escapes and flow == "auto":
                 reason = "not tried: the density may not have a finite integral"
@@ -208,47 +211,37 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
                     forced=flow != "auto",
                 )
                 # The decision rests on the clock, and must not be taken twice.
-                chosen = keep(_name("flows", attempt), choose)
+                chosen = keep(label, "flows", choose)
                 flows, reason = chosen.flows, chosen.reason
 
         say(f"flows: {reason}")
         with ledger.stage("answer"):
-            count = affordable(_name("replicates", attempt), measured)
-            key_answer = named_key(subkey, "replicates")
-            results: list[Result] = []
-            remedy = None
-            began = time.perf_counter()
-            for index in range(count):
-                run = functools.partial(
-                    sampler.run, named_key(key_answer, index), flows
+            count = affordable(label, "replicates", measured)
+            last = attempt + 1 == attempts
+            look = functools.partial(reconsider, seen, plan, measured, effort)
+            try:
+                results, remedy = _replicates(
+                    functools.partial(sampler.run, flows=flows),
+                    named_key(subkey, "replicates"),
+                    count,
+                    functools.partial(keep, label),
+                    density,
+                    callbacks,
+                    say,
+                    None if last else look,
                 )
-                try:
-                    result = keep(_name(f"replicate-{index + 1}", attempt), run)
-                except SamplingError as error:
-                    # A rare draw was where the density overflows.
-                    if attempt + 1 == attempts:
-                        raise
-                    remedy = Remedy(str(error), without_best(seen, error), effort)
-                    break
-                results.append(jax.block_until_ready(result))
-                density.spend(float(result.num_evaluations))
-                seconds = time.perf_counter() - began
-                snapshot = ReplicateSnapshot(index + 1, count, result, seconds)
-                call_all(callbacks, snapshot)
-                if (index + 1) % max(1, count // 4) == 0:
-                    say(f"replicate {index + 1} of {count}: {_log_normalizer(results)}")
-                if index + 1 == min(_LOOK_AFTER, count):
-                    remedy = reconsider(seen, plan, measured, results, effort)
-                    if remedy is not None and attempt + 1 < attempts:
-                        break
-        if remedy is None or attempt + 1 == attempts:
+            except SamplingError as error:
+                # A rare draw was where the density overflows.
+                if last:
+                    raise
+                remedy = Remedy(str(error), without_best(seen, error), effort)
+        if remedy is None:
             break
         say(f"going back: {remedy.reason}")
         history.append(remedy.reason)
         with ledger.stage("start"):
             seen, effort = improve(remedy.seen, say), remedy.effort
 
-    assert best is not None
     with ledger.stage("modes"):
         pool = pool_replicates(results, plan)
         x = np.asarray(pool["vectors"], np.float64)
@@ -265,7 +258,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         modes=modes,
         search=report_of(seen, known),
         choices={
-            "start": best.name,
+            "start": start,
             "starts tried": "; ".join(map(str, seen.tried)),
             "flows": reason,
             "second thoughts": "; ".join(history) or "none",
@@ -275,9 +268,33 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     return dataclasses.replace(answer, messages=doubts(answer, escapes))
 
 
-def _name(name: str, attempt: int) -> str:
-    """What a part of an attempt is kept as."""
-    return f"again-{attempt}-{name}" if attempt else name
+def _replicates(
+    run: Callable[[PRNGKeyArray], Result],
+    key: PRNGKeyArray,
+    count: int,
+    keep: Callable[[str, Callable[[], Result]], Result],
+    density: CountedDensity,
+    callbacks: Sequence[Callback],
+    say: Say,
+    look: Callable[[list[Result]], Remedy | None] | None,
+) -> tuple[list[Result], Remedy | None]:
+    """Independent runs; after some of them a look at whether to go on."""
+    results: list[Result] = []
+    began = time.perf_counter()
+    for index in range(count):
+        one = functools.partial(run, named_key(key, index))
+        result = jax.block_until_ready(keep(f"replicate-{index + 1}", one))
+        results.append(result)
+        density.spend(float(result.num_evaluations))
+        seconds = time.perf_counter() - began
+        call_all(callbacks, ReplicateSnapshot(index + 1, count, result, seconds))
+        if (index + 1) % max(1, count // 4) == 0:
+            say(f"replicate {index + 1} of {count}: {_log_normalizer(results)}")
+        if look is not None and index + 1 == min(_LOOK_AFTER, count):
+            remedy = look(results)
+            if remedy is not None:
+                return results, remedy
+    return results, None
 
 
 def free_density(

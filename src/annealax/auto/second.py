@@ -50,7 +50,7 @@ class Remedy(NamedTuple):
 
 
 def reconsider(
-    seen: Seen, plan: Plan, expected: Measured, results: list[Result], effort: Effort
+    seen: Seen, plan: Plan, expected: Measured, effort: Effort, results: list[Result]
 ) -> Remedy | None:
     """What to do differently after the first runs; None to go on."""
     values = np.asarray([each.log_normalizer for each in results], np.float64)
