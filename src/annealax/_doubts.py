@@ -58,7 +58,7 @@ CODES: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "rounding": (
             "rounding in single precision is a large part of the error of log Z",
-            'use double precision (jax.config.update("jax_enable_x64", True))',
+            'use double precision (for `ax.sample`, dtype="float64")',
         ),
         "second-opinion": (
             "passes from another start found more mass than the answer has",

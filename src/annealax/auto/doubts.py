@@ -111,8 +111,8 @@ def _about_replicates(sample: Sample) -> Iterator[Doubt]:
         yield Doubt(
             "rounding",
             f"log Z is so large that it is rounded to {rounding:.2g}, which is most of "
-            "its error: subtract a constant from the log density, or use double "
-            'precision (jax.config.update("jax_enable_x64", True))',
+            "its error: subtract a constant from the log density, or use "
+            'dtype="float64"',
         )
     if error > _LARGE_ERROR:
         yield Doubt(

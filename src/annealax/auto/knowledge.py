@@ -285,7 +285,7 @@ def _from_prior(key: PRNGKeyArray, space: Space, prior: Prior) -> _Found:
 
 
 def _from_region(key: PRNGKeyArray, space: Space, region: Any) -> _Found:
-    low, high = _bounds(space, region)
+    low, high = region_bounds(space, region)
 
     @eqx.filter_jit
     def place(shares):
@@ -314,7 +314,7 @@ def _from_region(key: PRNGKeyArray, space: Space, region: Any) -> _Found:
     )
 
 
-def _bounds(space: Space, region: Any) -> tuple[Any, Any]:
+def region_bounds(space: Space, region: Any) -> tuple[Any, Any]:
     """Lowest and highest values, as the user's parameters are."""
     pairs = {}
     regions = region if space.named else {"": region}
