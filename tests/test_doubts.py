@@ -37,3 +37,10 @@ def test_every_code_in_the_package_is_in_the_list():
                     used.add(code.value)
     assert len(used) > 5
     assert used <= set(ax.Doubt.CODES)
+
+
+def test_the_page_on_warnings_has_them_all():
+    page = Path(__file__).parents[1] / "docs" / "warnings.md"
+    rows = page.read_text(encoding="utf-8").splitlines()
+    for code, (meaning, remedy) in ax.Doubt.CODES.items():
+        assert f"| `{code}` | {meaning} | {remedy} |" in rows

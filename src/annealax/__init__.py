@@ -3,7 +3,12 @@
 SMC samplers whose annealing steps are helped by normalising flows (CRAFT), on JAX.
 """
 
+# ruff: noqa: E402 (the compiler and signals come first)
 from annealax import _command_start as _command_start
+from annealax import _compiler
+
+_compiler.avoid_faults()
+
 from annealax import flows as flows
 from annealax import kernels as kernels
 from annealax import loggers as loggers

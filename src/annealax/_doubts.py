@@ -10,8 +10,8 @@ CODES: Mapping[str, tuple[str, str]] = MappingProxyType(
             "lower the learning rate or the step sizes, or clip the gradient",
         ),
         "edge-mass": (
-            "much of the weight lies at the edge of where particles were sent",
-            "widen the initial distribution or the prior",
+            "mass is pressed against a bound, nearer than the precision can tell",
+            'use dtype="float64", or the logarithm of the distance from the bound',
         ),
         "few-draws": (
             "expectations rest on few points: the effective sample size is small",
@@ -45,7 +45,7 @@ CODES: Mapping[str, tuple[str, str]] = MappingProxyType(
             "make the function finite, or -inf where the density is zero",
         ),
         "not-integrable": (
-            "the density seems to have no finite integral",
+            "the density does not fall far out: it may have no finite integral",
             "give a prior, or bounds on the parameters",
         ),
         "passes-disagree": (
@@ -58,11 +58,11 @@ CODES: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "rounding": (
             "rounding in single precision is a large part of the error of log Z",
-            'use double precision (jax.config.update("jax_enable_x64", True))',
+            'use double precision (for `ax.sample`, dtype="float64")',
         ),
         "second-opinion": (
-            "a run with other settings gave another answer",
-            "do not trust the error bar; add particles or temperatures",
+            "passes from another start found more mass than the answer has",
+            "say more of what you know with prior=, region= or initial=",
         ),
         "skipped-updates": (
             "updates of the flows were left out because their gradient was not finite",
@@ -73,8 +73,8 @@ CODES: Mapping[str, tuple[str, str]] = MappingProxyType(
             "add particles",
         ),
         "unseen-modes": (
-            "modes that are known have no particles",
-            "add particles, or start where these modes are",
+            "there are probably modes that were not found: log Z may be too low",
+            "say where to look with prior=, region= or initial=",
         ),
         "zero-density": (
             "the density was zero at some particles, which got weight zero",

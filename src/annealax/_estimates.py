@@ -32,6 +32,18 @@ _LIGHT, _WIDENING = 0.35, 5.0
 """Shapes above the first widen error bars, by the second per unit: a calibration."""
 
 
+class ByName(dict[str, np.ndarray]):
+    """Arrays by the name of an observable.
+
+    It can be called, and gives itself: `chain.mean["x"]` and `chain.mean()["x"]` are
+    the same, so that a chain reads like a `Result`, whose `mean()` is a method.
+    """
+
+    def __call__(self) -> "ByName":
+        """Itself."""
+        return self
+
+
 def logsumexp(values: np.ndarray) -> float:
     """Logarithm of the sum of exponentials."""
     values = np.asarray(values, np.float64)

@@ -7,7 +7,7 @@ are blackjax's.
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import blackjax
 import equinox as eqx
@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from annealax._checks import unknown_name, whole_number
 from annealax._errors import InvalidInputError
-from annealax._estimates import integrated_autocorrelation_time
+from annealax._estimates import ByName, integrated_autocorrelation_time
 from annealax._path import AbstractPath, GeometricPath
 from annealax._work.drive import compile_ahead
 
@@ -47,10 +47,10 @@ class MarkovChains(NamedTuple):
         memory: Bytes that all chains need together.
     """
 
-    mean: dict[str, np.ndarray]
-    stderr: dict[str, np.ndarray]
-    rhat: dict[str, np.ndarray]
-    ess: dict[str, np.ndarray]
+    mean: ByName
+    stderr: ByName
+    rhat: ByName
+    ess: ByName
     draws: np.ndarray | None
     acceptance_rate: float
     num_divergent: int
@@ -231,13 +231,10 @@ def _summarise(
     warmup = float(np.asarray(trace.num_warmup_gradients, np.float64).sum())
     draws = float(np.asarray(trace.num_gradients, np.float64).sum())
     return MarkovChains(
-        mean={
-            name: np.asarray(v.mean(axis=(0, 1), dtype=np.float64))
-            for name, v in observables.items()
-        },
-        stderr=errors,
-        rhat={name: np.asarray(rhat(v)) for name, v in observables.items()},
-        ess={name: np.asarray(ess_bulk(v)) for name, v in observables.items()},
+        mean=_by_name(lambda v: v.mean(axis=(0, 1), dtype=np.float64), observables),
+        stderr=ByName(errors),
+        rhat=_by_name(rhat, observables),
+        ess=_by_name(ess_bulk, observables),
         draws=trace.draws,
         acceptance_rate=float(np.mean(trace.acceptance_rate)),
         num_divergent=int(np.sum(trace.is_divergent)),
@@ -247,4 +244,12 @@ def _summarise(
         seconds=seconds,
         compile_seconds=compile_seconds,
         memory=memory,
+    )
+
+
+def _by_name(
+    statistic: Callable[[np.ndarray], Any], observables: Mapping[str, np.ndarray]
+) -> ByName:
+    return ByName(
+        {name: np.asarray(statistic(value)) for name, value in observables.items()}
     )

@@ -27,7 +27,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from annealax._arviz import chains_to_arviz
 from annealax._checks import whole_number
 from annealax._errors import SamplingError
-from annealax._estimates import integrated_autocorrelation_time
+from annealax._estimates import ByName, integrated_autocorrelation_time
 from annealax._work.checkpoint import Checkpoint, as_checkpoint
 from annealax._work.drive import (
     Callback,
@@ -58,18 +58,6 @@ class Proposal(Protocol):
     def draws(self, key: PRNGKeyArray, num_draws: int) -> Array:
         """Unweighted draws."""
         ...
-
-
-class ByName(dict[str, np.ndarray]):
-    """Arrays by the name of an observable.
-
-    It can be called, and gives itself: `chain.mean["x"]` and `chain.mean()["x"]` are
-    the same, so that a chain reads like a `Result`, whose `mean()` is a method.
-    """
-
-    def __call__(self) -> "ByName":
-        """Itself."""
-        return self
 
 
 class Chain(NamedTuple):

@@ -16,6 +16,7 @@ from annealax.auto import ModeTable
 from annealax.auto.density import CountedDensity
 from annealax.auto.doubts import doubts
 from annealax.auto.modes import Ascents
+from annealax.auto.places import Everywhere
 from annealax.auto.sample import Ledger
 from annealax.auto.tuning import Measured
 
@@ -173,7 +174,7 @@ def test_a_narrow_mode_that_no_ascent_finds():
         return jnp.logaddexp(broad, narrow)
 
     ascents = Ascents(CountedDensity(log_density, 5))
-    assert len(ascents.from_scales(jr.key(0)).points) == 1
+    assert len(ascents.from_places(jr.key(0), Everywhere(5)).points) == 1
     result = ax.sample(log_density, 5, seed=0)
     low, high = result.log_normalizer_interval(0.9999)
     assert low < 0 < high
@@ -214,10 +215,13 @@ def test_doubts_are_put_in_words(model):
         replicate_log_normalizers=log_z,
         replicate_stderrs=np.full(10, 0.01),
         modes=modes,
+        search=dataclasses.replace(
+            model.search, num_unseen=2.6, most_mass=("a wide normal", 40.0, 0.01)
+        ),
         pareto_k=0.9,
     )
     np.testing.assert_allclose(poor.ess, 50, rtol=1e-5)
-    codes = {doubt.code for doubt in doubts(poor, 2.6)}
+    codes = {doubt.code for doubt in doubts(poor, 0.3)}
     assert codes == {
         "replicates-disagree",
         "large-error",
@@ -225,11 +229,15 @@ def test_doubts_are_put_in_words(model):
         "heavy-tail",
         "uncertain-modes",
         "unseen-modes",
+        "not-integrable",
+        "second-opinion",
     }
+    low, high = poor.log_normalizer_interval()
+    assert low < poor.log_normalizer < 40.0 < high
     large = dataclasses.replace(
         poor, replicate_log_normalizers=np.full(10, 3e6), pareto_k=0.0
     )
-    (found,) = (doubt for doubt in doubts(large, 0.0) if doubt.code == "rounding")
+    (found,) = (doubt for doubt in doubts(large) if doubt.code == "rounding")
     assert "rounded to 0.36" in found
 
 

@@ -23,6 +23,7 @@ def _pass(log_normalizer, stderr, num_transitions):
         stderr=stderr,
         z=np.zeros((4, 2)),
         weights=np.full(4, 0.25),
+        trail=np.zeros((count, 2, 2)),
     )
 
 

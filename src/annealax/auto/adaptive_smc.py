@@ -12,6 +12,7 @@ pass are slightly biased: they guide choices and never enter an answer.
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -27,6 +28,7 @@ from annealax._path import Edge, GeometricPath, sanitise
 from annealax._resampling import ESSResampling
 from annealax._sampler import Sampler
 from annealax.auto.density import CountedDensity
+from annealax.auto.places import Climbers
 from annealax.kernels import HMC, Point
 from annealax.kernels._schedule import Constant
 
@@ -54,6 +56,9 @@ _GAIN = 1.5
 _RESAMPLE_BELOW = 0.5
 """Share of the particles that the effective sample size may fall to."""
 
+_TRAIL, _SMALL_STEP = 32, 0.1
+"""Particles kept of each temperature; first steps of ascents from them, in scales."""
+
 _FAR = 3.0
 """Scales beyond so many typical distances are made by a few particles far out."""
 
@@ -75,6 +80,7 @@ class AdaptivePass:
         stderr: Its standard error from the genealogy.
         z: Particles at the last temperature.
         weights: Their weights.
+        trail: Some particles of each temperature.
     """
 
     betas: np.ndarray
@@ -86,6 +92,18 @@ class AdaptivePass:
     stderr: float
     z: np.ndarray
     weights: np.ndarray
+    trail: np.ndarray
+
+    def climbers(self, place: Callable[[np.ndarray], np.ndarray]) -> Climbers:
+        """Where particles were at all temperatures, to climb from with small steps.
+
+        Args:
+            place: From z to x.
+        """
+        _, some, size = self.trail.shape
+        x = place(self.trail.reshape(-1, size)).reshape(self.trail.shape)
+        scale = _SMALL_STEP * np.median(x.std(axis=1), axis=1) + 1e-30
+        return Climbers(x.reshape(-1, size), np.repeat(scale, some))
 
     @property
     def num_transitions(self) -> int:
@@ -139,11 +157,13 @@ def adaptive_pass(
     longest = min(1.0 / size**0.25, LONGEST / _NUM_LEAPFROG)
     log_step = jnp.asarray(math.log(longest), dtype)
     steps: list[_Step] = []
+    trail: list[Array] = []
     while float(beta) < 1 and len(steps) < max_temperatures:
         key, subkey = jr.split(key)
         particles, step = _advance(sampler, subkey, particles, beta, log_step)
         beta, log_step = step.beta, step.log_step
         steps.append(step)
+        trail.append(particles.x[:: -(-num_particles // _TRAIL)])
         if not np.isfinite(float(particles.log_normalizer)):
             break
     per_step = jax.device_get(jax.tree.map(lambda *each: jnp.stack(each), *steps))
@@ -160,6 +180,7 @@ def adaptive_pass(
         stderr=float(jnp.sqrt(particles.log_normalizer_variance)),
         z=np.asarray(particles.x),
         weights=np.asarray(particles.weights, np.float64),
+        trail=np.stack(jax.device_get(trail)),
     )
 
 

@@ -1,5 +1,7 @@
 """The user's density as a function of one unconstrained vector."""
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -72,3 +74,34 @@ class CountedDensity:
     def spend(self, count: float | int) -> None:
         """Note that a program makes so many evaluations."""
         self.num_evaluations += int(count)
+
+    @functools.cached_property
+    def work(self) -> int:
+        """About how many numbers one evaluation computes.
+
+        By the program, not by the clock: what is decided by it is the same next time.
+        """
+        point: Any = jax.ShapeDtypeStruct((self.size,), jnp.result_type(float))
+        return _work(eqx.filter_make_jaxpr(self.log_density)(point)[0].jaxpr)
+
+
+def _work(program: Any) -> int:
+    """Numbers that a program computes, loops counted as often as is known."""
+    total = 0
+    for step in program.eqns:
+        inner = [
+            getattr(each, "jaxpr", each)
+            for value in step.params.values()
+            for each in (value if isinstance(value, tuple | list) else (value,))
+            if hasattr(each, "eqns") or hasattr(each, "jaxpr")
+        ]
+        if inner:
+            total += step.params.get("length", 1) * max(map(_work, inner))
+            continue
+        count = sum(math.prod(getattr(out.aval, "shape", ())) for out in step.outvars)
+        if step.primitive.name == "dot_general":
+            (summed, _), _ = step.params["dimension_numbers"]
+            shape = step.invars[0].aval.shape
+            count *= math.prod(shape[axis] for axis in summed)
+        total += count
+    return total

@@ -20,25 +20,78 @@ _MODE_SHARE = 0.01
 _LARGE_ERROR = 0.2
 """Where an error bar of log Z is larger, Z is not normal enough for it to mean much."""
 
+_EDGE = 1e-3
+"""Share of the draws at the edge of the precision that means as much beyond it."""
+
 _HEAVY = 0.7
 """Pareto k above which a mean cannot be trusted (Vehtari et al. 2024)."""
 
 
-def doubts(sample: Sample, num_unseen: float) -> tuple[Doubt, ...]:
+def doubts(sample: Sample, escapes: float = 0.0) -> tuple[Doubt, ...]:
     """All reasons to doubt an answer; none if there are none.
 
     Args:
         sample: The answer.
-        num_unseen: Modes that there probably are beyond those that the start is made
-            of.
+        escapes: Share of directions in which the density seems not to be integrable.
     """
     return (
+        *_about_tails(escapes),
+        *_about_search(sample),
         *_about_replicates(sample),
         *_about_weights(sample),
+        *_about_edges(sample),
         *_about_steps(sample),
         *_about_modes(sample),
-        *_about_start(num_unseen),
     )
+
+
+def _about_tails(escapes: float) -> Iterator[Doubt]:
+    if escapes > 0:
+        yield Doubt(
+            "not-integrable",
+            f"the density may not have a finite integral: in {escapes:.0%} of the "
+            "directions from the draws it does not fall fast enough, however far out; "
+            "log Z then means nothing: give a prior, or bounds with support=",
+        )
+
+
+def _about_search(sample: Sample) -> Iterator[Doubt]:
+    search = sample.search
+    if sample.is_contradicted:
+        name, value, error = search.most_mass
+        yield Doubt(
+            "second-opinion",
+            f"passes from another start ({name}) found log Z = {value:.4g} +- "
+            f"{error:.2g}, more than this answer: it misses mass. The interval holds "
+            "both; say more of what you know with prior=, region= or initial=",
+        )
+    if search.num_unseen >= 0.5:
+        yield Doubt(
+            "unseen-modes",
+            f"ascents went on to find new modes: about {search.num_unseen:.0f} more "
+            "may exist that the start does not know, and log Z may be too low",
+        )
+    elif not search.all_known:
+        yield Doubt(
+            "unseen-modes",
+            f"modes are of very unlike width: of {search.num_points} points looked at, "
+            f"{search.hits.max()} led to one of them and {search.hits.min()} to "
+            "another; one that is rarer still would not have been found, and log Z may "
+            "be too low; say where to look with prior=, region= or initial=",
+        )
+
+
+def _about_edges(sample: Sample) -> Iterator[Doubt]:
+    weights = np.asarray(sample.weights, np.float64)
+    for name, share in sample.space.share_at_edges(sample.vectors, weights).items():
+        if share > _EDGE:
+            yield Doubt(
+                "edge-mass",
+                f"{share:.1%} of the mass of {name or 'the density'} is pressed "
+                f"against a bound, nearer than {sample.vectors.dtype} can tell from "
+                'it: log Z is too low. Use dtype="float64", or write the density in '
+                "the logarithm of the distance from the bound",
+            )
 
 
 def _about_replicates(sample: Sample) -> Iterator[Doubt]:
@@ -58,8 +111,8 @@ def _about_replicates(sample: Sample) -> Iterator[Doubt]:
         yield Doubt(
             "rounding",
             f"log Z is so large that it is rounded to {rounding:.2g}, which is most of "
-            "its error: subtract a constant from the log density, or use double "
-            'precision (jax.config.update("jax_enable_x64", True))',
+            "its error: subtract a constant from the log density, or use "
+            'dtype="float64"',
         )
     if error > _LARGE_ERROR:
         yield Doubt(
@@ -124,13 +177,4 @@ def _about_modes(sample: Sample) -> Iterator[Doubt]:
             f"{len(few)} of {len(modes.weights)} modes were seen by fewer than half of "
             f"the {len(modes.shares)} replicates (one with weight {weight:.2g} by "
             f"{seen}): mode weights are uncertain, and modes may be missing",
-        )
-
-
-def _about_start(num_unseen: float) -> Iterator[Doubt]:
-    if num_unseen >= 0.5:
-        yield Doubt(
-            "unseen-modes",
-            f"ascents went on to find new modes: about {num_unseen:.0f} more may exist "
-            "that the start does not know, and log Z may be too low",
         )

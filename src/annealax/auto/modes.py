@@ -5,8 +5,11 @@ of the density, which need not be where its mass is.
 """
 
 import dataclasses
+import functools
+import itertools
+import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -19,15 +22,23 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from annealax._keys import named_key
 from annealax._path import sanitise
 from annealax.auto.density import CountedDensity
+from annealax.auto.places import Around, Climbers, Places
 
-_SCALES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
-"""Where ascents start: nobody says on which scale the density lives."""
+NUM_ASCENTS = 256
+"""Points in a batch of ascents."""
 
-_ASCENTS_PER_SCALE = 16
-
-_NUM_STEPS = 200
+_NUM_STEPS = 150
 _FIRST_RATE, _LAST_RATE = 0.3, 3e-4
-"""Steps of an ascent shrink by so much, in units of its scale: coarse, then fine."""
+"""Steps of an ascent shrink by so much, in units of its scale: coarse, then fine.
+
+The last ones of an ascent from afar, in units of one: it does not know where it ends.
+"""
+
+_CONTINUE, _FINER, _CONTINUATIONS = 0.5, 3e-3, 4
+"""An ascent that still gains these nats in its last quarter goes on, on a finer scale.
+
+So scales far below those on which ascents start are reached.
+"""
 
 _DIP = 0.5
 """Ends between which the density falls by less than these nats are one peak."""
@@ -38,42 +49,171 @@ _DIP_POINTS = 9
 _MAX_PEAKS = 128
 """Telling peaks apart costs a program call for each."""
 
-_MAX_EXPLORATIONS = 16
-"""Batches of ascents from around the modes, at most."""
+NUM_SCREENED = 4096
+"""Points in a batch of which only those are climbed from that are not explained."""
 
-_MIN_HITS = 5
-"""All modes are probably known once each was found so often."""
+_EXPLAINED, _EXPLAINED_SHARE = 0.5, 0.02
+"""A density is explained if it is so near, in nats and as a share of the depth."""
 
-_AROUND = 1.5
-"""Ascents around the modes start so many times further out than these lie."""
+_WAIT = 8
+"""Batches after which those are climbed from that wait: an ascent costs as many."""
+
+_SHARE_OF_ONE, _SHARE_OF_SEVERAL, _CALM = 0.1, 0.3, 2 * _WAIT
+"""Of the effort, once each mode was found often and no new one in so many batches.
+
+Where there are several, there may well be more.
+"""
+
+_EFFORT, _LEAST, _MOST = 2e9, 2e5, 1e7
+"""Numbers that the search may compute: a cheap density deserves a long search.
+
+The others are the least and the most evaluations that this may come to.
+"""
+
+_MIN_HITS, _NEXT_HITS = 5, 3.0
+"""All modes are probably known once each was found as often as the first of these, and
+the next smaller one would have been found as often as the second."""
 
 MAX_MODES = 100
 """Up to so many are looked for one by one."""
 
 DEPTH = 15.0
-"""Modes this far below the highest, in nats, do not count."""
+"""Modes this far below the highest, and below the heaviest, in nats, do not count."""
 
-NUM_ASCENTS = len(_SCALES) * _ASCENTS_PER_SCALE
-"""Points in a batch of ascents."""
+_FLAT, _FLATTER = 1e-5, 0.1
+"""Curvatures below this share of the largest are none; they count as so many times the
+least that is one."""
+
+_STEEP = 0.5
+"""Nats that a Newton step from a peak would gain, twice, at most."""
+
+_FEW = 10
+"""Modes from which on their spread along a coordinate says more than the average."""
+
+_CURVED_AT_ONCE = 8
+"""Curvatures are computed for so many modes at a time."""
+
+MAX_CURVED_SIZE = 256
+"""In more dimensions, curvatures of many modes cost too much."""
 
 
-class Modes(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Modes:
     """Distinct peaks, the highest first.
 
     Attributes:
         points: Where they are.
         log_densities: How high they are.
-        hits: How many ascents ended at each.
+        hits: How many ascents ended at each, or would have.
+        curvatures: Minus the Hessians; of no size in too many dimensions.
+        slopes: The gradients, which vanish at a peak.
     """
 
     points: Float[np.ndarray, "modes size"]
     log_densities: Float[np.ndarray, " modes"]
     hits: Int[np.ndarray, " modes"]
+    curvatures: Float[np.ndarray, "modes axes axes"]
+    slopes: Float[np.ndarray, "modes axes"]
 
-    def highest(self, depth: float) -> "Modes":
-        """Those at most `depth` below the highest."""
-        kept = self.log_densities > self.log_densities[:1] - depth
-        return Modes(self.points[kept], self.log_densities[kept], self.hits[kept])
+    @functools.cached_property
+    def _axes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Curvatures along main axes, these, and which of the modes are peaks."""
+        values, vectors = np.linalg.eigh(self.curvatures.astype(np.float64))
+        largest = np.abs(values).max(axis=1, initial=0, keepdims=True)
+        curved = values > _FLAT * largest
+        least = np.where(curved, values, np.inf).min(
+            axis=1, keepdims=True, initial=1e99
+        )
+        return np.where(curved, values, _FLATTER * least), vectors, curved.all(axis=1)
+
+    @functools.cached_property
+    def are_peaks(self) -> np.ndarray:
+        """Which are peaks, and not where an ascent tired on a slope or a ridge."""
+        if self.curvatures.shape[1] == 0:
+            return np.ones(len(self.points), bool)
+        values, vectors, curved = self._axes
+        along = np.einsum("kij,ki->kj", vectors, self.slopes.astype(np.float64))
+        return curved & (np.sum(along**2 / values, axis=1) < _STEEP)
+
+    @functools.cached_property
+    def log_masses(self) -> np.ndarray:
+        """Log of the mass of each by its curvature (Laplace).
+
+        Where that is not the curvature of a peak, of what it may be. Minus infinity in
+        too many dimensions.
+        """
+        if self.curvatures.shape[1] == 0:
+            return np.full(len(self.points), -np.inf)
+        terms = np.log(2 * np.pi) - np.log(self._axes[0])
+        return self.log_densities + 0.5 * terms.sum(axis=1)
+
+    @property
+    def widths(self) -> Float[np.ndarray, " size"]:
+        """Typical standard deviation of a mode along each coordinate, by curvature."""
+        count, size = self.points.shape
+        if count == 0 or self.curvatures.shape[1] == 0:
+            return np.ones(size)
+        curvatures = np.einsum("kii->ki", self.curvatures).astype(np.float64)
+        curved = np.where(curvatures > 0, curvatures, np.nan)
+        with warnings.catch_warnings(action="ignore"):
+            typical = np.nanmedian(curved, axis=0)
+            overall = np.nanmedian(curved)
+        typical = np.where(np.isnan(typical), overall, typical)
+        return np.where(typical > 0, typical, 1.0) ** -0.5
+
+    @property
+    def reach(self) -> Float[np.ndarray, " size"]:
+        """How far they lie apart along each coordinate, and at least how wide they are.
+
+        Few modes say little about single coordinates: then all count alike, in widths.
+        """
+        widths, count = self.widths, len(self.points)
+        apart = (self.points.std(axis=0) / widths) ** 2
+        mixed = (count * apart + _FEW * apart.mean()) / (count + _FEW)
+        return widths * np.sqrt(np.maximum(mixed, 1.0))
+
+    def around(self) -> Around:
+        """Places around them."""
+        return Around(self.points.mean(axis=0), self.reach)
+
+    def that_count(self) -> "Modes":
+        """Those not far below the highest, or not far below the heaviest.
+
+        A wide mode with most of the mass may be much lower than a narrow one.
+        """
+        high = self.log_densities > self.log_densities[:1] - DEPTH
+        masses = self.log_masses
+        heavy = masses > np.max(masses, initial=-np.inf) - DEPTH
+        return self._chosen(high | heavy)
+
+    def peaks(self) -> "Modes":
+        """Those that are peaks."""
+        return self._chosen(self.are_peaks)
+
+    def _chosen(self, kept: np.ndarray) -> "Modes":
+        fields = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return Modes(*(each[kept] for each in fields))
+
+    def explain(self, x: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, Any]:
+        """Whether the density at points is that of the modes known, and of which.
+
+        A mode stands for its Gaussian. Where the density is what these add up to, an
+        ascent would end at the nearest, and need not be made.
+        """
+        curvatures, vectors, _ = self._axes
+        roots = vectors * np.sqrt(curvatures)[:, None, :]
+        parts = np.full((len(x), len(self.points)), -np.inf)
+        for index in np.flatnonzero(self.are_peaks):
+            away = (x - self.points[index]) @ roots[index]
+            parts[:, index] = self.log_densities[index] - 0.5 * np.sum(away**2, axis=1)
+        if len(self.points) == 0:
+            return np.zeros(len(x), bool), np.zeros(len(x), int)
+        nearest = parts.argmax(axis=1)
+        known = np.logaddexp.reduce(parts, axis=1)
+        depth = np.abs(self.log_densities[nearest] - known)
+        with np.errstate(invalid="ignore"):
+            explained = np.abs(values - known) < _EXPLAINED + _EXPLAINED_SHARE * depth
+        return explained & np.isfinite(values), nearest
 
     @property
     def num_unseen(self) -> float:
@@ -83,6 +223,23 @@ class Modes(NamedTuple):
         """
         once, twice = (int(np.sum(self.hits == count)) for count in (1, 2))
         return 0.5 * once * (once - 1) / (twice + 1)
+
+    @property
+    def next_hits(self) -> float:
+        """How often a mode would probably have been hit that is rarer than the rarest.
+
+        Basins may differ by orders of magnitude: the step to it, in the logarithm, is
+        taken for half as long again as those between the modes known are on average.
+        """
+        least, most = float(self.hits.min()), float(self.hits.max())
+        return least * (least / most) ** (1.5 / max(len(self.hits) - 1, 1))
+
+    @property
+    def all_known(self) -> bool:
+        """Whether each was hit so often that another would have been hit too."""
+        if len(self.hits) < 2:
+            return True
+        return bool(self.hits.min() >= _MIN_HITS and self.next_hits >= _NEXT_HITS)
 
 
 class Ascents:
@@ -95,21 +252,19 @@ class Ascents:
     def __init__(self, density: CountedDensity):
         self._density = density
 
-    def from_scales(self, key: Array) -> Modes:
-        """Peaks reached from normal points on scales from small to large."""
-        normal = np.asarray(jr.normal(key, (NUM_ASCENTS, self._density.size)))
-        scales = np.repeat(_SCALES, _ASCENTS_PER_SCALE)
-        return self.peaks(normal * scales[:, None], scales)
+    @property
+    def num_evaluations(self) -> int:
+        """How many were made of the density so far."""
+        return self._density.num_evaluations
 
-    def more(
-        self, key: Array, modes: Modes, centre: np.ndarray, scale: np.ndarray
-    ) -> Modes:
-        """Modes known and those reached from points around them."""
-        normal = np.asarray(jr.normal(key, (NUM_ASCENTS, len(centre))))
-        scale = np.maximum(scale, 1e-3 * scale.max() + 1e-12)
-        starts = centre + _AROUND * normal * scale
-        found = self.peaks(starts, np.full(NUM_ASCENTS, float(np.median(scale))))
-        return self.together(modes, found)
+    @property
+    def effort(self) -> float:
+        """Evaluations that a long search may take."""
+        return float(np.clip(_EFFORT / self._density.work, _LEAST, _MOST))
+
+    def from_places(self, key: PRNGKeyArray, places: Places) -> Modes:
+        """Peaks reached from where there is to look."""
+        return self.peaks(places.draw(key, NUM_ASCENTS))
 
     def from_particles(self, key: Array, x: np.ndarray, weights: np.ndarray) -> Modes:
         """Peaks reached from particles."""
@@ -118,27 +273,64 @@ class Ascents:
         scale = np.sqrt(weights @ (x - weights @ x) ** 2)
         # With small steps: they are where they belong.
         rates = np.full(NUM_ASCENTS, 0.1 * float(np.median(scale)) + 1e-30)
-        return self.peaks(x[index], rates)
+        return self.peaks(Climbers(x[index], rates))
+
+    def from_some(self, key: Array, climbers: Climbers) -> Modes:
+        """Peaks reached from some of many points."""
+        count = len(climbers.points)
+        index = np.asarray(jr.permutation(key, count))[:NUM_ASCENTS]
+        return self.peaks(Climbers(*(each[index] for each in climbers)))
 
     def together(self, modes: Modes, found: Modes) -> Modes:
         """Modes of two searches, each counted once."""
         points, values, hits = (
-            np.concatenate(pair) for pair in zip(modes, found, strict=True)
+            np.concatenate([getattr(each, name) for each in (modes, found)])
+            for name in ("points", "log_densities", "hits")
         )
         # In batches of one size: programs are compiled for it.
         return self._distinct(_padded(points), _padded(values, -np.inf), _padded(hits))
 
-    def peaks(self, starts: np.ndarray, scales: np.ndarray) -> Modes:
-        """Climb from `starts`, with steps in proportion to `scales`, and sort out."""
-        points, values = jax.device_get(
-            _ascend(
-                self._density.log_density,
-                jnp.asarray(starts, jnp.result_type(float)),
-                jnp.asarray(scales, jnp.result_type(float)),
+    def peaks(self, climbers: Climbers) -> Modes:
+        """Climb, and sort out which ends share a peak."""
+        dtype = jnp.result_type(float)
+        count = len(climbers.points)
+        points = _padded(np.asarray(climbers.points, dtype))
+        scales = _padded(np.asarray(climbers.scales, dtype), 1.0)
+        values = np.full(len(points), -np.inf, dtype)
+        climbing = np.ones(len(points), bool)
+        for _ in range(1 + _CONTINUATIONS):
+            ends, heights, gains = jax.device_get(
+                _ascend(
+                    self._density.log_density, jnp.asarray(points), jnp.asarray(scales)
+                )
             )
-        )
-        self._density.spend(len(starts) * _NUM_STEPS)
+            self._density.spend(len(points) * _NUM_STEPS)
+            better = climbing & (heights > values)
+            points = np.where(better[:, None], ends, points)
+            values = np.where(better, heights, values)
+            climbing &= gains > _CONTINUE
+            scales = np.where(climbing, _FINER * scales, scales)
+            if not climbing[:count].any():
+                break
+        values[count:] = -np.inf
         return self._distinct(points, values, np.ones(len(points), int))
+
+    def evaluate(self, points: np.ndarray) -> np.ndarray:
+        """Log densities of `NUM_SCREENED` points."""
+        self._density.spend(len(points))
+        dtype = jnp.result_type(float)
+        values = _evaluate(self._density.log_density, jnp.asarray(points, dtype))
+        return np.asarray(values, np.float64)
+
+    def screen(self, modes: Modes, climbers: Climbers) -> tuple[Climbers, np.ndarray]:
+        """Points that the modes known do not explain; hits of these by the others."""
+        # As the density sees them: single precision moves points far out.
+        points = np.asarray(climbers.points, jnp.result_type(float))
+        values = self.evaluate(points)
+        explained, nearest = modes.explain(points.astype(np.float64), values)
+        hits = np.bincount(nearest[explained], minlength=len(modes.points))
+        rest = Climbers(*(each[~explained] for each in climbers))
+        return rest, hits
 
     def _distinct(
         self, points: np.ndarray, values: np.ndarray, hits: np.ndarray
@@ -166,23 +358,60 @@ class Ascents:
             self._density.spend(_DIP_POINTS * len(points))
         assigned = members >= 0
         counts = np.bincount(members[assigned], hits[assigned], len(peaks))
-        return Modes(points[peaks], values[peaks], counts.astype(int))
+        points = points[peaks]
+        shapes = self._shapes(points)
+        return Modes(points, values[peaks], counts.astype(int), *shapes)
+
+    def _shapes(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Curvatures and slopes."""
+        count, size = points.shape
+        if count == 0 or size > MAX_CURVED_SIZE:
+            return np.zeros((count, 0, 0)), np.zeros((count, 0))
+        # In batches of one size, too.
+        filling = np.repeat(points[:1], -count % _CURVED_AT_ONCE, axis=0)
+        filled = np.concatenate([points, filling])
+        parts = [
+            jax.device_get(_shapes(self._density.log_density, jnp.asarray(part)))
+            for part in np.split(filled, len(filled) // _CURVED_AT_ONCE)
+        ]
+        self._density.spend(len(filled) * (size + 2))
+        curvatures, slopes = zip(*parts, strict=True)
+        return np.concatenate(curvatures)[:count], np.concatenate(slopes)[:count]
 
 
-def explore(key: PRNGKeyArray, ascents: Ascents) -> Modes:
-    """Ascend from all scales, then from the region of the modes until all are known."""
-    modes = ascents.from_scales(named_key(key, "scales"))
-    for index in range(_MAX_EXPLORATIONS):
-        kept = modes.highest(DEPTH)
-        count = len(kept.points)
-        if not 1 < count <= MAX_MODES:
+def explore(key: PRNGKeyArray, ascents: Ascents, places: Places) -> Modes:
+    """Look from all places, and around the modes, until all of these are known.
+
+    Ascents are made from points that the modes known so far do not explain.
+    """
+    modes = ascents.from_places(named_key(key, "first"), places)
+    waiting = Climbers(np.zeros((0, modes.points.shape[1])), np.zeros(0))
+    began, calm = ascents.num_evaluations, 0
+    for index in itertools.count(1):
+        spent = ascents.num_evaluations - began
+        counting = modes.that_count()
+        peaks = counting.peaks()
+        known = peaks.all_known and calm >= _CALM
+        share = _SHARE_OF_SEVERAL if len(peaks.points) > 1 else _SHARE_OF_ONE
+        allowed = ascents.effort * (share if known else 1)
+        if len(counting.points) > MAX_MODES or spent > allowed:
             break
-        subkey = named_key(key, "around", index)
-        modes = ascents.more(subkey, modes, kept.points.mean(0), kept.points.std(0))
-        after = modes.highest(DEPTH)
-        # Basins differ in size: what was hit once or twice has siblings not yet hit.
-        if len(after.points) == count and after.hits.min() >= _MIN_HITS:
-            break
+        where = places if index % 2 or not len(counting.points) else counting.around()
+        drawn = where.draw(named_key(key, index), NUM_SCREENED)
+        rest, hits = ascents.screen(modes, drawn)
+        # As if ascents had been made from a part of all points alike.
+        part = min(1.0, NUM_ASCENTS / max(len(rest.points), 1))
+        modes = dataclasses.replace(modes, hits=modes.hits + (part * hits).astype(int))
+        waiting = Climbers.join([waiting, rest.first(NUM_ASCENTS)])
+        calm += 1
+        if len(waiting.points) < NUM_ASCENTS and index % _WAIT:
+            continue
+        if len(waiting.points):
+            found = ascents.peaks(waiting.first(NUM_ASCENTS))
+            waiting = waiting.after(NUM_ASCENTS)
+            modes = ascents.together(modes, found)
+        if len(modes.that_count().peaks().points) > len(peaks.points):
+            calm = 0
     return modes
 
 
@@ -256,19 +485,21 @@ def _ascend(
     log_density: Callable[[Array], Array],
     starts: Float[Array, "ascents size"],
     scales: Float[Array, " ascents"],
-) -> tuple[Array, Array]:
-    """Adam from every start; the best point of each way and its log density."""
+) -> tuple[Array, Array, Array]:
+    """Adam from every start; the best point of each way, its log density, last gain."""
     evaluate = jax.vmap(jax.value_and_grad(lambda x: sanitise(log_density(x))))
     # Steps of a size of their own, however large or small the gradient.
     adam = optax.scale_by_adam(b1=0.8, b2=0.95, eps=1e-20)
-    ratio = (_LAST_RATE / _FIRST_RATE) ** (1 / _NUM_STEPS)
+    last = _LAST_RATE * jnp.minimum(scales, 1) / scales
+    ratio = (last / _FIRST_RATE) ** (1 / _NUM_STEPS)
 
     def step(i, state):
-        x, momenta, best, best_value = state
+        x, momenta, best, best_value, before = state
         value, gradient = evaluate(x)
         better = value > best_value
         best = jnp.where(better[:, None], x, best)
         best_value = jnp.where(better, value, best_value)
+        before = jnp.where(i == 3 * _NUM_STEPS // 4, best_value, before)
         usable = jnp.isfinite(gradient) & jnp.isfinite(value)[:, None]
         gradient = jnp.where(usable, gradient, 0)
         # A gradient of any size must not overflow when squared.
@@ -276,12 +507,36 @@ def _ascend(
         gradient = gradient / jnp.maximum(size / 1e6, 1)
         move, momenta = adam.update(gradient, momenta)
         rate = scales * _FIRST_RATE * ratio**i
-        return x + rate[:, None] * move, momenta, best, best_value
+        return x + rate[:, None] * move, momenta, best, best_value, before
 
     value = jnp.full(scales.shape, -jnp.inf, starts.dtype)
-    state = (starts, adam.init(starts), starts, value)
-    *_, best, best_value = jax.lax.fori_loop(0, _NUM_STEPS, step, state)
-    return best, best_value
+    state = (starts, adam.init(starts), starts, value, value)
+    *_, best, best_value, before = jax.lax.fori_loop(0, _NUM_STEPS, step, state)
+    return best, best_value, best_value - before
+
+
+@eqx.filter_jit
+def _shapes(
+    log_density: Callable[[Array], Array], points: Float[Array, "points size"]
+) -> tuple[Float[Array, "points size size"], Float[Array, "points size"]]:
+    """Minus the Hessians, and the gradients; zero where they are not finite."""
+
+    def slope(x):
+        slope = jax.grad(lambda y: sanitise(log_density(y)))(x)
+        return slope, slope
+
+    hessian = jax.jacfwd(slope, has_aux=True)
+    matrices, slopes = jax.lax.map(hessian, points)
+    matrices = jnp.where(jnp.isfinite(matrices), matrices, 0)
+    slopes = jnp.where(jnp.isfinite(slopes), slopes, 0)
+    return -0.5 * (matrices + matrices.swapaxes(1, 2)), slopes
+
+
+@eqx.filter_jit
+def _evaluate(
+    log_density: Callable[[Array], Array], points: Float[Array, "points size"]
+) -> Float[Array, " points"]:
+    return jax.vmap(lambda x: sanitise(log_density(x)))(points)
 
 
 @eqx.filter_jit

@@ -34,6 +34,9 @@ Shape = tuple[int, ...]
 Support = Any
 """None or "real", "positive", "unit", a pair of bounds, "simplex", or a bijection."""
 
+_AT_EDGE = 64
+"""So many of the smallest steps from a bound count as the edge."""
+
 _ONLY = ""
 """The name of the one parameter of a density that takes an array."""
 
@@ -75,6 +78,14 @@ class Simplex(eqx.Module):
         before = jnp.concatenate([jnp.zeros_like(rest[..., :1]), rest[..., :-1]], -1)
         log_shares = jnp.concatenate([taken + before, rest[..., -1:]], axis=-1)
         return jnp.exp(log_shares), jnp.sum(taken + left + before)
+
+    def inverse(self, shares: Array) -> Array:
+        """The unconstrained numbers."""
+        count = self.shape[-1] - 1
+        # What is left after each, added up from the end: differences would lose it.
+        rest = jnp.flip(jnp.cumsum(jnp.flip(shares, -1), -1), -1)[..., 1:]
+        logit = jnp.log(shares[..., :-1]) - jnp.log(rest)
+        return logit + jnp.log(jnp.arange(count, 0, -1, dtype=shares.dtype))
 
 
 class Parameter(NamedTuple):
@@ -150,9 +161,46 @@ class Space(eqx.Module):
             start = stop
         return (values if self.named else values[_ONLY]), log_det
 
+    def unconstrain(self, value: Any) -> Float[Array, " size"]:
+        """The vector that stands for parameters."""
+        values = value if self.named else {_ONLY: value}
+        parts = []
+        for each in self.parameters:
+            inside = jnp.asarray(values[each.name], jnp.result_type(float))
+            if not isinstance(each.bijection, Identity):
+                inside = _strictly_inside(inside, each.bounds)
+                inside = each.bijection.inverse(inside)
+            parts.append(inside.reshape(-1))
+        return jnp.concatenate(parts)
+
     def values(self, vectors: Float[Array, "draws size"]) -> Any:
         """The parameters of many vectors."""
         return jax.vmap(lambda vector: self.constrain(vector)[0])(vectors)
+
+    def share_at_edges(
+        self, vectors: Float[Array, "draws size"], weights: np.ndarray
+    ) -> dict[str, float]:
+        """Share of the draws, by parameter, beyond which a bound cannot be told apart.
+
+        Nearer to a bound than a few of the numbers that the precision can represent,
+        all points are one.
+        """
+        values = self.values(vectors)
+        shares = {}
+        for each in self.parameters:
+            if each.bounds == (-math.inf, math.inf):
+                continue
+            value = np.asarray(values[each.name] if self.named else values)
+            numbers = np.finfo(value.dtype)
+            at_edge = np.zeros(value.shape, bool)
+            for bound in each.bounds:
+                if math.isfinite(bound):
+                    gap = np.spacing(np.asarray(abs(bound), value.dtype))
+                    reach = _AT_EDGE * max(float(gap), float(numbers.tiny))
+                    at_edge |= np.abs(value.astype(np.float64) - bound) <= reach
+            flat = at_edge.reshape(len(weights), -1)
+            shares[each.name] = float((weights @ flat).max())
+        return shares
 
     def coordinate_names(self) -> list[str]:
         """A name for each number of the user's space, in order."""

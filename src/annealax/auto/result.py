@@ -22,6 +22,7 @@ from annealax._sampler import Sampler
 from annealax.auto.density import FreeDensity
 from annealax.auto.modes import ModeTable
 from annealax.auto.parameters import Space
+from annealax.auto.precision import in_own_precision
 from annealax.auto.starts.base import Start
 from annealax.auto.tuning import Plan
 
@@ -42,6 +43,42 @@ class Stage:
     name: str
     evaluations: int
     seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchReport:
+    """What the search for a start can say for itself.
+
+    Attributes:
+        where: Where was looked, in words.
+        is_limited: Whether nothing was looked at outside of a region or a prior.
+        num_points: Points from which ascents were made, or would have ended at a mode
+            that was known.
+        hits: How many of them ended at each mode that counts.
+        num_unseen: Modes that there probably are beyond these.
+        all_known: Whether each was hit so often that another would have been hit too.
+        other_start: The start, other than that of the answer, with the longest way to
+            the density: the second opinion.
+        other_log_normalizer: What passes from it say; NaN if there is none.
+        other_stderr: The error of this.
+        most_mass: Name, log Z and error of the start that surely found most mass.
+    """
+
+    where: str
+    is_limited: bool
+    num_points: int
+    hits: np.ndarray
+    num_unseen: float
+    all_known: bool
+    other_start: str
+    other_log_normalizer: float
+    other_stderr: float
+    most_mass: tuple[str, float, float]
+
+    @property
+    def smallest_share(self) -> float:
+        """Share of the points by which a further mode is found with 95 %."""
+        return min(1.0, 3.0 / max(self.num_points, 1))
 
 
 class ReplicateSnapshot(NamedTuple):
@@ -91,6 +128,7 @@ class Sample:
         pareto_k: Shape of the tail of what initial draws contribute to Z; above 0.7
             neither Z nor its error bar can be trusted.
         modes: Peaks among the draws.
+        search: What the search can say for itself.
         choices: What was decided, in words.
         stages: What each stage cost.
         messages: Reasons for doubt, in words.
@@ -107,9 +145,15 @@ class Sample:
     density: FreeDensity
     pareto_k: float
     modes: ModeTable
+    search: SearchReport
     choices: Mapping[str, str]
     stages: tuple[Stage, ...]
     messages: tuple[Doubt, ...] = ()
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of its numbers."""
+        return np.dtype(self.vectors.dtype)
 
     @property
     def space(self) -> Space:
@@ -117,6 +161,7 @@ class Sample:
         return self.density.space
 
     @property
+    @in_own_precision
     def sampler(self) -> Sampler:
         """The frozen sampler; it works in the coordinates of its start."""
         return self.plan.sampler(self.density)
@@ -147,11 +192,13 @@ class Sample:
         return len(self.log_weights) // self.num_replicates
 
     @property
+    @in_own_precision
     def x(self) -> Any:
         """The draws in the user's space: an array, or a dict of arrays."""
         return self.space.values(self.vectors)
 
     @property
+    @in_own_precision
     def weights(self) -> Float[Array, " draws"]:
         """Normalised weights of the draws."""
         return jnp.exp(self.log_weights)
@@ -176,6 +223,7 @@ class Sample:
     def log_normalizer_interval(self, level: float = 0.95) -> tuple[float, float]:
         """Interval that holds log Z with the probability `level`.
 
+        It also holds what passes from another start say that found more mass.
         By Student's t distribution: the error bar is itself known from the replicates
         alone, so with few of them the interval is wider than 1.96 error bars.
         """
@@ -184,7 +232,18 @@ class Sample:
         freedom = max(self.num_replicates - 1, 1)
         quantile = float(special.stdtrit(freedom, 0.5 + 0.5 * level))
         reach = quantile * self.log_normalizer_stderr
-        return self.log_normalizer - reach, self.log_normalizer + reach
+        low, high = self.log_normalizer - reach, self.log_normalizer + reach
+        if self.is_contradicted:
+            _, value, error = self.search.most_mass
+            high = max(high, value + quantile * error)
+        return low, high
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether passes from another start found significantly more mass."""
+        _, value, error = self.search.most_mass
+        tolerance = 0.1 + 4 * float(np.hypot(error, self.log_normalizer_stderr))
+        return bool(value - self.log_normalizer > tolerance)
 
     @property
     def ess(self) -> float:
@@ -201,10 +260,12 @@ class Sample:
         """Wall-clock time of the whole call."""
         return sum(stage.seconds for stage in self.stages)
 
+    @in_own_precision
     def expectation(self, function: Callable[[Any], Array]) -> Any:
         """Weighted average of a function of one point in the user's space."""
         return self._pool(self._values(function)).mean
 
+    @in_own_precision
     def expectation_stderr(self, function: Callable[[Any], Array]) -> Any:
         """Its standard error, from the differences between replicates."""
         return self._pool(self._values(function)).stderr
@@ -235,14 +296,17 @@ class Sample:
 
         return _Pooled(jax.tree.map(mean, values), jax.tree.map(stderr, values))
 
+    @in_own_precision
     def mean(self) -> Any:
         """Mean of the parameters, in the user's space."""
         return self._pool(self.x).mean
 
+    @in_own_precision
     def mean_stderr(self) -> Any:
         """Its standard error, from the differences between replicates."""
         return self._pool(self.x).stderr
 
+    @in_own_precision
     def std(self) -> Any:
         """Standard deviation of the parameters, in the user's space."""
         values = self.x
@@ -250,12 +314,14 @@ class Sample:
         square = jax.tree.map(lambda leaf, c: (leaf - c) ** 2, values, centre)
         return jax.tree.map(np.sqrt, self._pool(square).mean)
 
+    @in_own_precision
     def draws(self, key: PRNGKeyArray, num_draws: int) -> Any:
         """Unweighted draws in the user's space, chosen independently by weight."""
         count = len(self.log_weights)
         index = jr.choice(key, count, (num_draws,), p=self.weights)
         return self.space.values(self.vectors[index])
 
+    @in_own_precision
     def to_arviz(self, num_draws: int | None = None, *, seed: int = 0) -> Any:
         """The answer for ArviZ: resampled draws, no more than the weights are worth.
 
@@ -281,6 +347,7 @@ class Sample:
         """
         return list(self.messages)
 
+    @in_own_precision
     def propose(self, key: PRNGKeyArray) -> "Replicate":
         """One more run of the frozen sampler, in the user's space: for `pimh`."""
         return propose(key, self.density, self.plan, self.flows)
@@ -322,14 +389,21 @@ class Replicate(eqx.Module):
     space: Space
 
     @property
+    def dtype(self) -> np.dtype:
+        """The type of its numbers."""
+        return np.dtype(self.result.log_normalizer.dtype)
+
+    @property
     def log_normalizer(self) -> Array:
         """Estimate of log Z; its exponential is unbiased."""
         return self.result.log_normalizer
 
+    @in_own_precision
     def expectation(self, function: Callable[[Any], Array]) -> Any:
         """Weighted average of a function of one point in the user's space."""
         return self.result.expectation(lambda z: function(self._place(z)))
 
+    @in_own_precision
     def draws(self, key: PRNGKeyArray, num_draws: int) -> Any:
         """Unweighted draws in the user's space, chosen independently by weight."""
         return jax.vmap(self._place)(self.result.draws(key, num_draws))

@@ -6,6 +6,9 @@ Four stages, of which only the last makes the answer:
 2. temperatures, step sizes and trajectory lengths, over a few passes (`tuning`);
 3. flows, if they pay (`flows`);
 4. independent runs of the sampler so found, frozen, and reasons to doubt them.
+
+After some of these runs comes a second look (`second`): where they contradict what was
+found on the way, the attempt is given up for another with a remedy.
 """
 
 import contextlib
@@ -19,29 +22,30 @@ from typing import Any
 import jax
 import jax.random as jr
 import numpy as np
-from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, PRNGKeyArray
 from rich.console import Console
 
 from annealax._checks import seed_number, unknown_name, whole_number
-from annealax._errors import InvalidInputError
+from annealax._errors import InvalidInputError, SamplingError
 from annealax._estimates import log_mean
 from annealax._keys import named_key
 from annealax._result import Result
-from annealax._sampler import Sampler
 from annealax._work.budget import Budget, as_budget
-from annealax._work.checkpoint import Checkpoint, as_checkpoint
+from annealax._work.checkpoint import Checkpoint, as_checkpoint, once
 from annealax._work.drive import Callback, as_callbacks, call_all
 from annealax._work.fingerprint import fingerprint
-from annealax.auto._kept import Kept
 from annealax.auto.density import CountedDensity, FreeDensity
 from annealax.auto.doubts import doubts
-from annealax.auto.flows import FAMILIES, choose_flows, families_for, train_flows
+from annealax.auto.flows import FAMILIES, choose_flows, families_for
+from annealax.auto.knowledge import Posterior, Prior, as_prior, gather
 from annealax.auto.modes import Ascents, find_modes
 from annealax.auto.parameters import Space, Support
+from annealax.auto.precision import with_precision
 from annealax.auto.result import ReplicateSnapshot, Sample, Stage, pool_replicates
-from annealax.auto.search import MANY_DIMENSIONS, num_unseen, search
-from annealax.auto.tuning import Measured, tune
+from annealax.auto.search import MANY_DIMENSIONS, improve, search
+from annealax.auto.second import Remedy, reconsider, report_of
+from annealax.auto.tails import share_of_escapes
+from annealax.auto.tuning import Effort, Measured, tune_best, without_best
 
 _PARTICLES, _FEW_PARTICLES = 1000, 500
 """Particles of a replicate; the latter in many dimensions."""
@@ -55,6 +59,9 @@ _REPLICATES, _DEAR_REPLICATES, _AT_MOST = 16, 8, 4
 _SHARE = 2
 """The answer gets at least so many times what the search for its sampler took."""
 
+_ATTEMPTS, _LOOK_AFTER = 3, 8
+"""Attempts at an answer, and replicates after which one may be given up."""
+
 _PRECISE = 0.03
 """In many dimensions, where evaluations are dear, an error of this size is enough."""
 
@@ -67,6 +74,7 @@ FLOW_CHOICES = ("auto", "none", *FAMILIES)
 Say = Callable[[str], None]
 
 
+@with_precision
 def sample(  # noqa: PLR0915 (four stages, one after the other)
     log_density: Callable[[Any], Array],
     shape: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None = None,
@@ -74,7 +82,11 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     seed: int = 0,
     budget: Budget | str | float | None = None,
     support: Support | Mapping[str, Support] = None,
+    prior: Any = None,
+    region: Any = None,
+    initial: Any = None,
     flow: str = "auto",
+    dtype: Any = None,
     num_particles: int | None = None,
     num_replicates: int | None = None,
     progress: bool | Say = False,
@@ -100,7 +112,19 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
             `(None, 3)`, or a flowjax bijection from the reals. For named shapes a
             dict of some of the names. The Jacobian is counted: log Z is that of the
             density in its own space.
+        prior: If given, `log_density` is the log likelihood alone, log Z the evidence,
+            and the search goes where the prior has mass. A distribution of flowjax or
+            NumPyro, a dict of them by name, or a pair of functions: one draw from a
+            key, and the normalised log density. The shape is that of its draws.
+        region: Where all the mass lies, if there is no prior: `(lowest, highest)`, or
+            a scale for minus to plus that; for named shapes a dict of these. Only
+            where to look: nothing is cut off.
+        initial: Points that you know (modes, another sampler's draws): one as the
+            density takes it, or several along a first axis. They are looked at beside
+            all else.
         flow: "auto", "none", or the name of a family to use in any case.
+        dtype: "float64" runs this call in double precision, "float32" in single; None
+            as JAX is set.
         num_particles: Particles of a replicate; None to choose.
         num_replicates: Independent runs behind the answer; None to choose.
         progress: Say what is going on; or a function that is called with each line.
@@ -114,7 +138,8 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         InvalidInputError: If the arguments do not fit together.
         SamplingError: If the density cannot be sampled from any start.
     """
-    free = free_density(log_density, shape, support)
+    prior = None if prior is None else as_prior(prior)
+    free = free_density(log_density, shape, support, prior)
     if flow not in FLOW_CHOICES:
         raise unknown_name("flow", str(flow), FLOW_CHOICES)
     for name, number in (
@@ -126,95 +151,164 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     key, allowed = jr.key(seed_number(seed)), as_budget(budget)
     spending = allowed and dataclasses.astuple(allowed)
     numbers = (int(seed), flow, num_particles, num_replicates, spending)
-    arguments = fingerprint((log_density, shape, support, *numbers))
-    kept = Kept(as_checkpoint(checkpoint), {"work": "sample", "arguments": arguments})
+    given = (log_density, shape, support, prior, region, initial, str(dtype))
+    arguments = fingerprint((*given, *numbers))
+    identity = {"work": "sample", "arguments": arguments}
+    store = as_checkpoint(checkpoint)
+
+    def keep(label: str, name: str, compute: Callable[[], Any]) -> Any:
+        return once(store, label + name, compute, identity=identity)
+
     callbacks, say = as_callbacks(callback), _teller(progress)
     density = CountedDensity(free, free.space.size)
     many = density.size > MANY_DIMENSIONS
     ledger = Ledger(density)
+    known = gather(named_key(key, "known"), free.space, prior, region, initial)
 
     say(f"looking for a start in {density.size} dimensions")
     with ledger.stage("start"):
-        seen = search(named_key(key, "search"), density, say)
-    best = seen.best
-    assert best is not None
+        seen = search(named_key(key, "search"), density, known, say)
+        first = next(each for each in seen.tried if each.first.usable)
+        subkey = named_key(key, "first tails")
+        escapes = share_of_escapes(subkey, Ascents(density), first.x, first.weights)
+    # Where there is no integral, no effort brings an answer nearer to it.
+    attempts = 1 if escapes else _ATTEMPTS
 
-    say(f"start: {best.name}")
-    with ledger.stage("tuning"):
-        count = num_particles or (_FEW_PARTICLES if many else _PARTICLES)
-        plan, measured = tune(named_key(key, "tuning"), density, best, count)
-    sampler = plan.sampler(free)
-
-    say(f"tuned: {plan.num_transitions} transitions, {plan.num_leapfrog} leapfrogs")
-
-    def affordable(name: str) -> int:
-        # With a budget of time the clock decides, so what it decided is kept.
-        def compute() -> np.ndarray:
-            return np.asarray(ledger.replicates(allowed, measured, many))
-
+    def affordable(label: str, name: str, measured: Measured) -> int:
         if num_replicates is not None:
             return num_replicates
-        return int(kept.once(name, compute, like=np.asarray(0)))
+        # With a budget of time the clock decides, so what it decided is kept.
+        return keep(label, name, lambda: ledger.replicates(allowed, measured, many))
 
-    with ledger.stage("flows"):
-        count = affordable("likely-replicates")
-        reason = _reason_against_flows(flow, allowed, measured, count)
-        flows = None
-        if not reason:
-            subkey = named_key(key, "flows")
-            flows, reason = _flows(subkey, sampler, density, flow, kept, say)
+    effort, history = Effort(), []
+    for attempt in range(attempts):
+        label = f"again-{attempt}-" if attempt else ""
+        subkey = named_key(key, "again", attempt) if attempt else key
+        with ledger.stage("tuning"):
+            count = num_particles or (_FEW_PARTICLES if many else _PARTICLES)
+            subkey_tuning = named_key(subkey, "tuning")
+            seen, plan, measured = tune_best(subkey_tuning, seen, count, effort, say)
+        start = seen.best.name if seen.best else ""
+        sampler = plan.sampler(free)
+        say(f"start: {start}")
+        say(f"tuned: {plan.num_transitions} transitions of {plan.num_leapfrog} steps")
 
-    say(f"flows: {reason}")
-    with ledger.stage("answer"):
-        count = affordable("replicates")
-        key_answer = named_key(key, "replicates")
-        results: list[Result] = []
-        began = time.perf_counter()
-        for index in range(count):
-            compute = functools.partial(
-                sampler.run, named_key(key_answer, index), flows
-            )
-            like = results[0] if results else None
-            result = kept.once(f"replicate-{index + 1}", compute, like=like)
-            results.append(jax.block_until_ready(result))
-            density.spend(float(result.num_evaluations))
-            seconds = time.perf_counter() - began
-            call_all(callbacks, ReplicateSnapshot(index + 1, count, result, seconds))
-            if (index + 1) % max(1, count // 4) == 0:
-                say(f"replicate {index + 1} of {count}: {_log_normalizer(results)}")
+        with ledger.stage("flows"):
+            count = affordable(label, "likely-replicates", measured)
+            reason = _reason_against_flows(flow, allowed, measured, count, effort)
+            if escapes and flow == "auto":
+                reason = "not tried: the density may not have a finite integral"
+            flows = None
+            if not reason:
+                families = families_for(density.size) if flow == "auto" else (flow,)
+                choose = functools.partial(
+                    choose_flows,
+                    named_key(subkey, "flows"),
+                    sampler,
+                    density,
+                    families,
+                    say,
+                    forced=flow != "auto",
+                )
+                # The decision rests on the clock, and must not be taken twice.
+                chosen = keep(label, "flows", choose)
+                flows, reason = chosen.flows, chosen.reason
+
+        say(f"flows: {reason}")
+        with ledger.stage("answer"):
+            count = affordable(label, "replicates", measured)
+            last = attempt + 1 == attempts
+            look = functools.partial(reconsider, seen, plan, measured, effort)
+            try:
+                results, remedy = _replicates(
+                    functools.partial(sampler.run, flows=flows),
+                    named_key(subkey, "replicates"),
+                    count,
+                    functools.partial(keep, label),
+                    density,
+                    callbacks,
+                    say,
+                    None if last else look,
+                )
+            except SamplingError as error:
+                # A rare draw was where the density overflows.
+                if last:
+                    raise
+                remedy = Remedy(str(error), without_best(seen, error), effort)
+        if remedy is None:
+            break
+        say(f"going back: {remedy.reason}")
+        history.append(remedy.reason)
+        with ledger.stage("start"):
+            seen, effort = improve(remedy.seen, say), remedy.effort
 
     with ledger.stage("modes"):
         pool = pool_replicates(results, plan)
-        modes = find_modes(
-            named_key(key, "modes"),
-            Ascents(density),
-            np.asarray(pool["vectors"], np.float64),
-            np.exp(np.asarray(pool["log_weights"], np.float64)),
-            count,
-        )
+        x = np.asarray(pool["vectors"], np.float64)
+        weights = np.exp(np.asarray(pool["log_weights"], np.float64))
+        ascents = Ascents(density)
+        modes = find_modes(named_key(key, "modes"), ascents, x, weights, count)
+        subkey = named_key(key, "tails")
+        escapes = max(escapes, share_of_escapes(subkey, ascents, x, weights))
     answer = Sample(
         **pool,
         plan=plan,
         flows=flows,
         density=free,
         modes=modes,
+        search=report_of(seen, known),
         choices={
-            "start": best.name,
+            "start": start,
             "starts tried": "; ".join(map(str, seen.tried)),
             "flows": reason,
+            "second thoughts": "; ".join(history) or "none",
         },
-        stages=tuple(ledger.stages),
+        stages=ledger.summed(),
     )
-    messages = doubts(answer, num_unseen(seen))
-    return dataclasses.replace(answer, messages=messages)
+    return dataclasses.replace(answer, messages=doubts(answer, escapes))
 
 
-def free_density(log_density: Any, shape: Any, support: Any) -> FreeDensity:
+def _replicates(
+    run: Callable[[PRNGKeyArray], Result],
+    key: PRNGKeyArray,
+    count: int,
+    keep: Callable[[str, Callable[[], Result]], Result],
+    density: CountedDensity,
+    callbacks: Sequence[Callback],
+    say: Say,
+    look: Callable[[list[Result]], Remedy | None] | None,
+) -> tuple[list[Result], Remedy | None]:
+    """Independent runs; after some of them a look at whether to go on."""
+    results: list[Result] = []
+    began = time.perf_counter()
+    for index in range(count):
+        one = functools.partial(run, named_key(key, index))
+        result = jax.block_until_ready(keep(f"replicate-{index + 1}", one))
+        results.append(result)
+        density.spend(float(result.num_evaluations))
+        seconds = time.perf_counter() - began
+        call_all(callbacks, ReplicateSnapshot(index + 1, count, result, seconds))
+        if (index + 1) % max(1, count // 4) == 0:
+            say(f"replicate {index + 1} of {count}: {_log_normalizer(results)}")
+        if look is not None and index + 1 == min(_LOOK_AFTER, count):
+            remedy = look(results)
+            if remedy is not None:
+                return results, remedy
+    return results, None
+
+
+def free_density(
+    log_density: Any, shape: Any, support: Any, prior: Prior | None = None
+) -> FreeDensity:
     """The density of one unconstrained vector, checked."""
     if not callable(log_density):
         raise InvalidInputError(
             f"log_density must be a function of one point; got {log_density!r}"
         )
+    if prior is not None:
+        log_density = Posterior(prior, log_density)
+        shape = prior.shapes() if shape is None else shape
+        support = prior.supports() if support is None else support
     if shape is None:
         shape = getattr(log_density, "shape", None)
     if shape is None:
@@ -249,6 +343,18 @@ class Ledger:
         self._density = density
         self._began = time.perf_counter()
 
+    def summed(self) -> tuple[Stage, ...]:
+        """What each stage cost, also if it was gone through several times."""
+        names = dict.fromkeys(stage.name for stage in self.stages)
+        return tuple(
+            Stage(
+                name,
+                sum(each.evaluations for each in self.stages if each.name == name),
+                sum(each.seconds for each in self.stages if each.name == name),
+            )
+            for name in names
+        )
+
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """The time that a stage takes."""
@@ -274,41 +380,18 @@ class Ledger:
 
 
 def _reason_against_flows(
-    flow: str, budget: Budget | None, one: Measured, num_replicates: int
+    flow: str,
+    budget: Budget | None,
+    one: Measured,
+    num_replicates: int,
+    effort: Effort,
 ) -> str:
     """Why flows are not even tried; nothing if they are."""
     if flow == "none":
         return "none, as asked"
     expected = one.stderr / np.sqrt(num_replicates)
-    if flow == "auto" and expected < _GOOD_ENOUGH:
+    if flow == "auto" and expected < _GOOD_ENOUGH and not effort.try_flows:
         return f"not tried: without them the error of log Z is about {expected:.1g}"
     if flow == "auto" and budget is not None and num_replicates <= 2 * _MIN_REPLICATES:
         return "not tried: the budget is too small to train them"
     return ""
-
-
-def _flows(
-    key: PRNGKeyArray,
-    sampler: Sampler,
-    density: CountedDensity,
-    flow: str,
-    kept: Kept,
-    say: Say,
-) -> tuple[AbstractBijection | None, str]:
-    """Flows that pay for themselves, or that were asked for, and why.
-
-    The decision rests on the clock, and must not be taken twice.
-    """
-    forced = flow != "auto"
-    families = (flow,) if forced else families_for(density.size)
-    decided = kept.saved("flows", np.asarray(0))
-    if decided is not None:
-        if decided < 0:
-            return None, "tried and dropped before"
-        name = families[int(decided)]
-        trained = train_flows(key, sampler, density, name)
-        return trained, f"{name}, as decided before"
-    chosen = choose_flows(key, sampler, density, families, say, forced=forced)
-    index = families.index(chosen.family) if chosen.family else -1
-    kept.once("flows", lambda: np.asarray(index), like=np.asarray(0))
-    return chosen.flows, chosen.reason

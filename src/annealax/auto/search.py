@@ -8,7 +8,7 @@ passes decide.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from jaxtyping import PRNGKeyArray
@@ -17,10 +17,17 @@ from annealax._errors import SamplingError
 from annealax._keys import named_key
 from annealax.auto.adaptive_smc import MAX_TEMPERATURES, AdaptivePass, adaptive_pass
 from annealax.auto.density import CountedDensity
-from annealax.auto.modes import DEPTH, MAX_MODES, Ascents, explore
+from annealax.auto.knowledge import Knowledge, around_points
+from annealax.auto.modes import MAX_MODES, Ascents, Modes, explore
+from annealax.auto.places import Climbers
 from annealax.auto.starts import PROPOSALS
 from annealax.auto.starts.base import Candidate, Seen, Start, Tried, WideNormal
-from annealax.auto.starts.gaussian import MAX_FULL_SIZE, Linear, normal_start
+from annealax.auto.starts.gaussian import (
+    MAX_FULL_SIZE,
+    Linear,
+    from_moments,
+    normal_start,
+)
 from annealax.auto.starts.hierarchy import NAME as HIERARCHY
 from annealax.auto.starts.hierarchy import Hierarchy, fit_hierarchy
 from annealax.auto.starts.mixture import (
@@ -59,6 +66,9 @@ _LEVEL = 0.1
 _WIDER, _WIDE_PASSES = 10.0, 3
 """A wide start looks so many times further than the best, in so many passes."""
 
+_POINTS_PER_DIMENSION = 2
+"""Points given by the user from which on a normal is fitted to them."""
+
 _POLISHINGS, _POOLED, _POLISHED_GAIN = 2, 4, 0.3
 """A hierarchy is fitted again so often, to so many passes, unless it gets worse.
 
@@ -68,39 +78,44 @@ Of two that agree, the one that was fitted to more particles is preferred.
 Say = Callable[[str], None]
 
 
-def search(key: PRNGKeyArray, density: CountedDensity, say: Say) -> Seen:
+def search(
+    key: PRNGKeyArray, density: CountedDensity, known: Knowledge, say: Say
+) -> Seen:
     """Find modes, let starts compete, and improve the best from its particles.
 
     Args:
         key: Random key.
         density: The density, of an unconstrained vector.
+        known: What is known beside the density.
         say: Called with a line of text now and then.
 
     Raises:
         SamplingError: If no pass came to its end.
     """
     ascents = Ascents(density)
-    modes = explore(named_key(key, "ascents"), ascents)
-    kept = modes.highest(DEPTH).points
-    wide = WideNormal(np.zeros(density.size), np.ones(density.size))
-    if len(kept) > 1:
-        wide = _as_wide_as(kept)
-    seen = Seen(density, key, modes, wide)
+    modes = explore(named_key(key, "ascents"), ascents, known.places)
+    if len(known.points):
+        given = around_points(known.points).at(known.points)
+        modes = ascents.together(modes, ascents.peaks(given))
+    seen = Seen(density, key, modes, _as_wide_as(modes.that_count()))
     seen = _start_at_modes(seen, say)
-    if len(kept) > 1:
-        name = f"normal as wide as {len(kept)} modes"
-        seen = race(seen, Candidate(name, normal_start(Linear.scaled(*wide))), say)
-    standard = normal_start(Linear.identity(density.size))
-    seen = race(seen, Candidate("standard normal", standard), say)
-    seen = _look_wider(seen, ascents, say)
+    for candidate in _simple_starts(seen, known):
+        seen = race(seen, candidate, say)
+    seen = _look_wider(seen, ascents, known, say)
     if seen.best is None:
         raise SamplingError(
             "no pass reached the target: the log density may be -inf or NaN nearly "
-            "everywhere, or be far from anything that a normal start of scale 0.3 to "
-            "100 can find; rescale the parameters, or give bounds with support="
+            "everywhere, or be far from where there was to look; rescale the "
+            "parameters, or say where to look with region=, prior= or initial="
         )
+    return improve(seen, say)
+
+
+def improve(seen: Seen, say: Say) -> Seen:
+    """Starts made from the particles of those before, as long as that helps."""
     for _ in range(_ROUNDS):
         before = seen.best
+        assert before is not None
         for propose in PROPOSALS:
             for candidate in propose(seen):
                 seen = race(seen, candidate, say)
@@ -108,6 +123,23 @@ def search(key: PRNGKeyArray, density: CountedDensity, say: Say) -> Seen:
         if gain_of(before, seen.best) < _WORTH_A_ROUND:
             break
     return _polish(seen, say)
+
+
+def _simple_starts(seen: Seen, known: Knowledge) -> Iterator[Candidate]:
+    """Starts that need no particles."""
+    count, size = len(seen.modes.that_count().points), seen.density.size
+    if count > 1:
+        start = normal_start(Linear.scaled(*seen.wide))
+        yield Candidate(f"normal as wide as {count} modes", start)
+    if len(known.points) > _POINTS_PER_DIMENSION * size:
+        weights = np.full(len(known.points), 1 / len(known.points))
+        linear, kind = from_moments(Linear.identity(size), known.points, weights)
+        name = f"mean and covariance of the points given ({kind})"
+        yield Candidate(name, normal_start(linear))
+    if known.start is not None:
+        yield known.start
+    else:
+        yield Candidate("standard normal", normal_start(Linear.identity(size)))
 
 
 def race(seen: Seen, candidate: Candidate, say: Say) -> Seen:
@@ -123,7 +155,7 @@ def race(seen: Seen, candidate: Candidate, say: Say) -> Seen:
     new = Tried(name, start, (_one_pass(key, seen.density, start, limit),))
     usable = new.first.usable
     if best is not None and usable and is_doubtful(best, new):
-        old, best, new = best, _look_again(seen, best), _look_again(seen, new)
+        old, best, new = best, look_again(seen, best), look_again(seen, new)
         tried = tuple(best if each is old else each for each in tried)
     say(str(new))
     if usable and (best is None or is_better(best, new)):
@@ -159,29 +191,29 @@ def _tolerance(old: Tried, new: Tried) -> float:
     return _TOLERANCE + _ERRORS * float(np.hypot(new.stderr, old.stderr))
 
 
-def num_unseen(seen: Seen) -> float:
-    """Modes that the best start probably lacks, if it is made of modes."""
-    assert seen.best is not None
-    return seen.modes.highest(DEPTH).num_unseen if seen.best.start.is_of_modes else 0.0
-
-
-def _look_again(seen: Seen, tried: Tried) -> Tried:
-    """With more passes, unless that was done before."""
+def look_again(seen: Seen, tried: Tried) -> Tried:
+    """With more passes, unless there are several."""
     if len(tried.passes) > 1:
         return tried
+    return with_more(seen, tried)
+
+
+def with_more(seen: Seen, tried: Tried) -> Tried:
+    """With more passes."""
+    count = len(tried.passes)
     key = named_key(seen.key, "again", tried.name, seen.times(tried.name))
     limit = 2 * (tried.num_transitions + 1)
     found = [
-        _one_pass(named_key(key, index), seen.density, tried.start, limit)
+        _one_pass(named_key(key, count - 1 + index), seen.density, tried.start, limit)
         for index in range(_MORE_PASSES)
     ]
     usable = tuple(each for each in found if each.usable)
-    return dataclasses.replace(tried, passes=(tried.first, *usable))
+    return dataclasses.replace(tried, passes=(*tried.passes, *usable))
 
 
 def _start_at_modes(seen: Seen, say: Say) -> Seen:
     """Try Gaussians at the peaks of the modes, if there are not too many."""
-    modes = seen.modes.highest(DEPTH)
+    modes = seen.modes.that_count()
     count = len(modes.points)
     largest = MAX_FULL_SIZE if count == 1 else MAX_MIXTURE_SIZE
     if count > MAX_MODES or seen.density.size > largest:
@@ -192,40 +224,66 @@ def _start_at_modes(seen: Seen, say: Say) -> Seen:
     return seen if candidate is None else race(seen, candidate, say)
 
 
-def _look_wider(seen: Seen, ascents: Ascents, say: Say) -> Seen:
-    """If one mode is known: others that a wide start finds, and ascents do not.
+def _look_wider(seen: Seen, ascents: Ascents, known: Knowledge, say: Say) -> Seen:
+    """Modes that passes from far out find, and ascents from there do not.
 
     A broad mode draws nearly all ascents from where they start. Particles settle also
-    in narrow ones.
+    in narrow ones, on the way to which they are seen at one temperature or another.
     """
-    best, size = seen.best, seen.density.size
-    alone = len(seen.modes.highest(DEPTH).points) <= 1
-    if best is None or not alone or size > MAX_MIXTURE_SIZE:
+    if seen.best is None or seen.density.size > MAX_MIXTURE_SIZE:
         return seen
+    for look, candidate in enumerate(_wide_starts(seen, known)):
+        # Those whose name was raced before have a pass already.
+        raced = [each for each in seen.tried if each.name == candidate.name]
+        if not raced:
+            seen = race(seen, candidate, say)
+            raced = [seen.tried[-1]]
+        passes = [raced[-1].first]
+        key = named_key(seen.key, "wide", look)
+        if passes[0].reached:
+            passes += [
+                _one_pass(named_key(key, index), seen.density, candidate.start)
+                for index in range(1, _WIDE_PASSES)
+            ]
+            seen = _with_passes(seen, raced[-1], passes)
+        place = candidate.start.bijection.positions
+        climbers = Climbers.join(
+            [each.climbers(place) for each in passes if len(each.trail)]
+        )
+        before = seen.modes.that_count()
+        found = ascents.from_some(named_key(key, "ascents"), climbers)
+        seen = dataclasses.replace(seen, modes=ascents.together(seen.modes, found))
+        now = seen.modes.that_count()
+        if len(now.points) > len(before.points):
+            seen = dataclasses.replace(seen, wide=_as_wide_as(now))
+            seen = _start_at_modes(seen, say)
+    return seen
+
+
+def _with_passes(seen: Seen, tried: Tried, passes: list[AdaptivePass]) -> Seen:
+    """With more passes for a start."""
+    usable = tuple(each for each in passes[1:] if each.usable)
+    new = dataclasses.replace(tried, passes=(tried.first, *usable))
+    others = tuple(new if each is tried else each for each in seen.tried)
+    best = new if seen.best is tried else seen.best
+    return dataclasses.replace(seen, tried=others, best=best)
+
+
+def _wide_starts(seen: Seen, known: Knowledge) -> Iterator[Candidate]:
+    """Starts wider than what is known."""
+    if known.start is not None:
+        yield known.start
+        return
+    best = seen.best
+    assert best is not None
     x = np.asarray(best.x, np.float64)
     mean = best.weights @ x
-    scale = np.sqrt(best.weights @ (x - mean) ** 2)
-    wide = WideNormal(mean, _WIDER * np.maximum(scale, 1.0))
-    start = normal_start(Linear.scaled(*wide))
-    seen = dataclasses.replace(seen, wide=wide)
-    seen = race(seen, Candidate("wide normal", start), say)
-    passes = [seen.tried[-1].first]
-    key = named_key(seen.key, "wide")
-    if passes[0].reached:
-        passes += [
-            _one_pass(named_key(key, index), seen.density, start)
-            for index in range(1, _WIDE_PASSES)
-        ]
-    passes = [each for each in passes if each.usable]
-    if not passes:
-        return seen
-    x = np.concatenate([start.bijection.positions(each.z) for each in passes])
-    weights = np.concatenate([each.weights / len(passes) for each in passes])
-    found = ascents.from_particles(named_key(key, "ascents"), x, weights)
-    modes = ascents.together(seen.modes, found)
-    seen = dataclasses.replace(seen, modes=modes)
-    several = len(modes.highest(DEPTH).points) > 1
-    return _start_at_modes(seen, say) if several else seen
+    scale = _WIDER * np.sqrt(best.weights @ (x - mean) ** 2)
+    yield Candidate("wide normal", normal_start(Linear.scaled(mean, scale)))
+    if np.median(scale) < 1:
+        # Narrow as it is, it may be one of several.
+        start = normal_start(Linear.scaled(mean, np.maximum(scale, _WIDER)))
+        yield Candidate("wider normal", start)
 
 
 def _polish(seen: Seen, say: Say) -> Seen:
@@ -278,9 +336,12 @@ def _one_pass(
     )
 
 
-def _as_wide_as(points: np.ndarray) -> WideNormal:
+def _as_wide_as(modes: Modes) -> WideNormal:
     """Centre and scale so wide that no mode has a head start over another."""
+    points = modes.points
+    if len(points) == 0:
+        return WideNormal(np.zeros(points.shape[1]), np.ones(points.shape[1]))
     centre = points.mean(axis=0)
-    scale = np.maximum(points.std(axis=0), 1.0)
+    scale = modes.reach
     heights = 0.5 * np.sum(((points - centre) / scale) ** 2, axis=1)
     return WideNormal(centre, scale * np.sqrt(max(1.0, heights.std() / _LEVEL)))

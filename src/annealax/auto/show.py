@@ -27,6 +27,7 @@ def summarise(sample: Sample) -> str:
         *_parameters(sample),
         "",
         *_modes(sample),
+        *_search(sample),
         *_choices(sample),
         *_costs(sample),
     ]
@@ -82,6 +83,30 @@ def _modes(sample: Sample) -> Iterator[str]:
         "",
         "  ",
     )
+
+
+def _search(sample: Sample) -> Iterator[str]:
+    search = sample.search
+    count = len(search.hits)
+    found = "no mode" if count == 0 else "one mode" if count == 1 else f"{count} modes"
+    hits = ""
+    if count > 1:
+        hits = f", the rarest {search.hits.min()} times"
+    limited = "; nowhere else" if search.is_limited else ""
+    text = (
+        f"search  {search.num_points} points {search.where}{limited}; {found}{hits}; a "
+        f"further one is found with 95 % if {search.smallest_share:.1g} of the points "
+        "lead to it"
+    )
+    if search.other_start:
+        text += (
+            f"; second opinion ({search.other_start}): log Z "
+            f"{search.other_log_normalizer:.3f} +- {search.other_stderr:.2g}"
+        )
+    yield from _wrap(text, "", "        ")
+    if sample.choices.get("second thoughts", "none") != "none":
+        line = f"again   {sample.choices['second thoughts']}"
+        yield from _wrap(line, "", "        ")
 
 
 def _choices(sample: Sample) -> Iterator[str]:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from annealax._errors import SamplingError
 from annealax._keys import named_key
 from annealax._ladder import even_betas, lengths, rising, work_of
 from annealax._resampling import ESSResampling
@@ -23,8 +24,10 @@ from annealax._result import Result
 from annealax._sampler import Sampler
 from annealax.auto.adaptive_smc import LONGEST, TARGET_ACCEPTANCE, AdaptivePass
 from annealax.auto.density import CountedDensity
-from annealax.auto.starts.base import Start, Tried
+from annealax.auto.starts.base import Seen, Start, Tried
 from annealax.kernels import HMC, PerTemperature
+
+Say = Callable[[str], None]
 
 WORK_PER_TRANSITION = 0.03
 """Nats that a transition may lose: half the variance of its incremental weights."""
@@ -40,6 +43,9 @@ _PASSES = 4
 
 _GAIN = 1.5
 """How fast the log of a step size follows the acceptance, less at every pass."""
+
+_NEAR = 0.1
+"""Nats by which a start may find less than another and still take its place."""
 
 _RESAMPLE_BELOW = 0.5
 """Share of the particles that the effective sample size may fall to."""
@@ -134,11 +140,63 @@ class Measured(NamedTuple):
     evaluations: int
 
 
+class Effort(NamedTuple):
+    """How hard to try: more where a first attempt showed that it takes more.
+
+    Attributes:
+        longer: The ladder has so many times more transitions than it seems to need.
+        try_flows: Flows are tried also where the error seems small enough.
+    """
+
+    longer: float = 1.0
+    try_flows: bool = False
+
+
+def tune_best(
+    key: PRNGKeyArray, seen: Seen, num_particles: int, effort: Effort, say: Say
+) -> tuple[Seen, Plan, Measured]:
+    """Tune from the best start, or from the next best if passes from it fail.
+
+    Draws far out, where a start has heavy tails, may be where the density overflows.
+
+    Raises:
+        SamplingError: If passes from all starts fail.
+    """
+    while True:
+        best = seen.best
+        assert best is not None
+        try:
+            return seen, *tune(key, seen.density, best, num_particles, effort)
+        except SamplingError as error:
+            say(f"{best.name}: {error}")
+            seen = without_best(seen, error)
+
+
+def without_best(seen: Seen, error: SamplingError) -> Seen:
+    """The next best start, after passes from the best failed.
+
+    Raises:
+        SamplingError: The error, if there is no other.
+    """
+    others = tuple(each for each in seen.tried if each is not seen.best)
+    usable = [each for each in others if each.first.usable]
+    if not usable:
+        raise error
+    most = max(each.log_normalizer - each.stderr for each in usable)
+    near = [each for each in usable if each.log_normalizer > most - _NEAR]
+    easiest = min(near, key=lambda each: each.difficulty)
+    return dataclasses.replace(seen, tried=others, best=easiest)
+
+
 def tune(
-    key: PRNGKeyArray, density: CountedDensity, tried: Tried, num_particles: int
+    key: PRNGKeyArray,
+    density: CountedDensity,
+    tried: Tried,
+    num_particles: int,
+    effort: Effort,
 ) -> tuple[Plan, Measured]:
     """Passes that improve temperatures and step sizes."""
-    plan = first_plan(tried.start, tried.first, num_particles)
+    plan = first_plan(tried.start, tried.first, num_particles, effort.longer)
     seconds: list[float] = []
 
     def run_once(plan: Plan) -> Result:
@@ -161,7 +219,9 @@ def tune(
     )
 
 
-def first_plan(start: Start, found: AdaptivePass, num_particles: int) -> Plan:
+def first_plan(
+    start: Start, found: AdaptivePass, num_particles: int, longer: float = 1.0
+) -> Plan:
     """The plan that an adaptive pass suggests."""
     plan = Plan(
         start=start,
@@ -172,13 +232,14 @@ def first_plan(start: Start, found: AdaptivePass, num_particles: int) -> Plan:
         num_particles=num_particles,
     )
     work = 0.5 * np.asarray(found.work_variance)
-    return plan.respaced(work, transitions_for(work)).capped()
+    return plan.respaced(work, transitions_for(work, longer)).capped()
 
 
-def transitions_for(work: np.ndarray) -> int:
+def transitions_for(work: np.ndarray, longer: float = 1.0) -> int:
     """How many transitions make each lose as much as it may."""
-    count = lengths(work).sum() / np.sqrt(WORK_PER_TRANSITION)
-    return round_up(float(np.clip(count, _MIN_TRANSITIONS, _MAX_TRANSITIONS)))
+    count = longer * lengths(work).sum() / np.sqrt(WORK_PER_TRANSITION)
+    least = longer * _MIN_TRANSITIONS
+    return round_up(float(np.clip(count, least, max(least, _MAX_TRANSITIONS))))
 
 
 def round_up(count: float | int) -> int:

@@ -22,6 +22,8 @@ _PACKAGES = (
     "blackjax",
     "jaxtyping",
     "numpy",
+    "scipy",
+    "pydantic",
     "rich",
     "typer",
     "matplotlib",

@@ -19,7 +19,7 @@ from annealax._errors import AnnealaxError, InvalidInputError
 from annealax._work.budget import parse_budget
 from annealax.cli import work
 from annealax.cli.output import Output, new_console
-from annealax.cli.sample import parse_shape, parse_support
+from annealax.cli.sample import parse_region, parse_shape, parse_support
 from annealax.experiments.comparison import DIRECT
 from annealax.experiments.experiment import Experiment
 from annealax.experiments.jobs import (
@@ -356,6 +356,10 @@ def sample(
             help="real, positive, unit, simplex or two bounds; or NAME=SUPPORT."
         ),
     ] = None,
+    region: Annotated[
+        list[str] | None,
+        typer.Option(help="Where all the mass lies, such as -5,5; or NAME=REGION."),
+    ] = None,
     seed: Seed = 0,
     budget: Annotated[
         str | None, typer.Option(help="Time to spend, such as 60s or 2m.")
@@ -373,6 +377,7 @@ def sample(
         name=function,
         shape=sizes,
         support=parse_support(support or (), isinstance(sizes, dict)),
+        region=parse_region(region or (), isinstance(sizes, dict)),
         seed=seed,
         budget=budget,
         flow=flow,

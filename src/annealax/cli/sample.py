@@ -42,6 +42,7 @@ def work(place: Workplace, job: SampleJob, density: Callable[[Any], Any]) -> Don
         seed=job.seed,
         budget=job.budget,
         support=job.support,
+        region=job.region,
         flow=job.flow,
         progress=say,
         callback=[*place.callbacks("replicates"), stop_if_asked],
@@ -160,21 +161,43 @@ def parse_shape(texts: Sequence[str]) -> tuple[int, ...] | dict[str, tuple[int, 
 
 def parse_support(texts: Sequence[str], named: bool) -> Any:
     """`positive`, `0,10`, or several `name=...`."""
+    return _by_name("support", texts, named, _support)
+
+
+def parse_region(texts: Sequence[str], named: bool) -> Any:
+    """`-5,5`, or several `name=...`."""
+    return _by_name("region", texts, named, _region)
+
+
+def _by_name(
+    option: str, texts: Sequence[str], named: bool, parse: Callable[[str], Any]
+) -> Any:
+    """One value, or one for each name."""
     if not texts:
         return None
     if not named:
         if len(texts) > 1:
-            raise InvalidInputError("give --support once, or name the parameters.")
-        return _support(texts[0])
-    supports = {}
+            raise InvalidInputError(f"give --{option} once, or name the parameters.")
+        return parse(texts[0])
+    values = {}
     for text in texts:
         name, found, value = text.partition("=")
         if not found:
             raise InvalidInputError(
-                f"with named shapes, --support is NAME=SUPPORT; got {text!r}."
+                f"with named shapes, --{option} is NAME={option.upper()}; got {text!r}."
             )
-        supports[name.strip()] = _support(value)
-    return supports
+        values[name.strip()] = parse(value)
+    return values
+
+
+def _region(text: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise InvalidInputError(
+            f"a region is two numbers such as -5,5; got {text!r}."
+        ) from None
+    return low, high
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ from annealax._result import Result
 from annealax._work.budget import Budget, as_budget
 from annealax._work.serialise import FileError, load
 from annealax.auto.density import FreeDensity
+from annealax.auto.knowledge import region_bounds
 from annealax.auto.parameters import Space
 from annealax.auto.result import Replicate, propose
 from annealax.auto.sample import FLOW_CHOICES, free_density
@@ -50,6 +51,7 @@ _J = TypeVar("_J", bound="Job")
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 Shape = tuple[int, ...]
 Support = str | tuple[float | None, float | None]
+Region = tuple[float, float]
 
 
 class Proposal(NamedTuple):
@@ -201,6 +203,7 @@ class SampleJob(ExperimentJob):
     Attributes:
         shape: As for `annealax.sample`; None for an experiment.
         support: As for `annealax.sample`.
+        region: As for `annealax.sample`: two bounds, or two by name.
         budget: As for `annealax.sample`.
         flow: As for `annealax.sample`.
     """
@@ -209,13 +212,16 @@ class SampleJob(ExperimentJob):
     method: Literal["sample"] = "sample"
     shape: Shape | dict[str, Shape] | None = None
     support: Support | dict[str, Support] | None = None
+    region: Region | dict[str, Region] | None = None
     budget: str | float | None = None
     flow: str = "auto"
 
     @model_validator(mode="after")
     def _is_a_space(self):
         if self.shape is not None:
-            Space(self.shape, self.support)
+            space = Space(self.shape, self.support)
+            if self.region is not None:
+                region_bounds(space, self.region)
         return self
 
     @field_validator("flow")
@@ -234,7 +240,7 @@ class SampleJob(ExperimentJob):
     @classmethod
     def make(cls, **values: Any) -> "SampleJob":
         """A job from arguments; its settings are these in words, for the page."""
-        names = ("shape", "support", "budget", "flow")
+        names = ("shape", "support", "region", "budget", "flow")
         words = {key: format_value(values[key]) for key in names if values.get(key)}
         return super().make(settings=words, **values)
 

@@ -11,6 +11,7 @@ import annealax as ax
 from annealax.auto.adaptive_smc import _scales
 from annealax.auto.density import CountedDensity
 from annealax.auto.modes import Ascents
+from annealax.auto.places import Everywhere
 from annealax.auto.starts.base import WideNormal
 from annealax.auto.starts.gaussian import Linear, normal_start
 from annealax.auto.starts.mixture import peaks_at, start_at_peaks
@@ -142,7 +143,7 @@ def test_one_mode_gives_one_component_and_several_a_wide_one():
 
     target = ax.targets.StudentTMixture([[-10.0, 0], [10.0, 5.0]], [0.25, 0.75])
     density = CountedDensity(target, 2)
-    modes = Ascents(density).from_scales(jr.key(0))
+    modes = Ascents(density).from_places(jr.key(0), Everywhere(2))
     wide = WideNormal(np.zeros(2), np.full(2, 30.0))
     _, start = start_at_peaks(peaks_at(density, modes), wide)
     exact = np.asarray(target.sample(jr.key(2), 4000), np.float64)

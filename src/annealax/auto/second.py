@@ -1,0 +1,127 @@
+"""A second look at the first runs of an answer, before it is given.
+
+Two things may contradict it. Another start, from which passes found significantly more
+mass: an estimate of Z is unbiased, so mass that was found is there, while mass that was
+not found shows nowhere. And the runs themselves, where they scatter far more than
+tuning led to expect, or where few initial draws make up most of Z.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from annealax._estimates import log_mean, pooled_stderr
+from annealax._result import Result
+from annealax.auto.knowledge import Knowledge
+from annealax.auto.result import SearchReport, pool_replicates
+from annealax.auto.search import with_more
+from annealax.auto.starts.base import Seen, Tried
+from annealax.auto.tuning import Effort, Measured, Plan
+
+_TOLERANCE, _ERRORS = 0.1, 4.0
+"""More mass counts if it is more by these nats and so many error bars."""
+
+_HEAVY = 0.7
+"""Pareto k above which a mean cannot be trusted (Vehtari et al. 2024)."""
+
+_SCATTER = 3.0
+"""Runs may scatter so many times more than one alone claims."""
+
+_SURPRISE, _LARGE = 4.0, 0.1
+"""An error so many times larger than tuning expected, and as large as this, is one."""
+
+_LONGER = 4.0
+"""A second attempt has a ladder so many times longer."""
+
+
+class Remedy(NamedTuple):
+    """What to do differently.
+
+    Attributes:
+        reason: Why, in words.
+        seen: From where the search goes on.
+        effort: How hard to try.
+    """
+
+    reason: str
+    seen: Seen
+    effort: Effort
+
+
+def reconsider(
+    seen: Seen, plan: Plan, expected: Measured, effort: Effort, results: list[Result]
+) -> Remedy | None:
+    """What to do differently after the first runs; None to go on."""
+    values = np.asarray([each.log_normalizer for each in results], np.float64)
+    stderrs = np.asarray([each.log_normalizer_stderr for each in results], np.float64)
+    k = float(pool_replicates(results, plan)["pareto_k"])
+    error = pooled_stderr(values, stderrs, k)
+    seen, other = contradiction(seen, log_mean(values), error)
+    if other is not None:
+        more = other.log_normalizer - log_mean(values)
+        reason = f"passes from the start '{other.name}' found {more:.2g} nats more mass"
+        return Remedy(reason, dataclasses.replace(seen, best=other), effort)
+    spread, typical = np.std(values, ddof=1), np.sqrt(np.mean(stderrs**2))
+    surprise = error * np.sqrt(len(values)) / max(expected.stderr, 1e-12)
+    if k > _HEAVY:
+        reason = f"few initial draws made up most of Z (Pareto k {k:.2f})"
+    elif spread > _SCATTER * typical + 1e-2:
+        reason = f"runs scattered by {spread:.2g} where each claimed {typical:.2g}"
+    elif surprise > _SURPRISE and error > _LARGE:
+        reason = f"the error was {surprise:.2g} times what tuning led to expect"
+    else:
+        return None
+    return Remedy(reason, seen, Effort(effort.longer * _LONGER, try_flows=True))
+
+
+def contradiction(
+    seen: Seen, log_normalizer: float, error: float
+) -> tuple[Seen, Tried | None]:
+    """A start from which passes find more mass, looked at more than once."""
+    found = None
+    for tried in seen.tried:
+        if tried is seen.best or not tried.first.usable:
+            continue
+        if not _is_more(tried, log_normalizer, error):
+            continue
+        closer = with_more(seen, tried)
+        others = tuple(closer if each is tried else each for each in seen.tried)
+        seen = dataclasses.replace(seen, tried=others)
+        more = _is_more(closer, log_normalizer, error)
+        if more and (found is None or closer.log_normalizer > found.log_normalizer):
+            found = closer
+    return seen, found
+
+
+def _is_more(tried: Tried, log_normalizer: float, error: float) -> bool:
+    difference = tried.log_normalizer - log_normalizer
+    return difference > _TOLERANCE + _ERRORS * float(np.hypot(tried.stderr, error))
+
+
+def report_of(seen: Seen, known: Knowledge) -> SearchReport:
+    """What the search can say for itself."""
+    modes = seen.modes.that_count().peaks()
+    best = seen.best
+    assert best is not None
+    others = [each for each in seen.tried if each is not best and each.first.usable]
+    other = max(others, key=lambda each: each.num_transitions, default=None)
+    return SearchReport(
+        where=str(known.places),
+        is_limited=known.is_limited,
+        num_points=int(seen.modes.hits.sum()),
+        hits=np.asarray(modes.hits),
+        num_unseen=modes.num_unseen if best.start.is_of_modes else 0.0,
+        all_known=modes.all_known or not best.start.is_of_modes,
+        other_start="" if other is None else other.name,
+        other_log_normalizer=np.nan if other is None else other.log_normalizer,
+        other_stderr=np.nan if other is None else other.stderr,
+        most_mass=_most_mass(seen),
+    )
+
+
+def _most_mass(seen: Seen) -> tuple[str, float, float]:
+    """The start whose passes found most for sure: name, log Z and error."""
+    usable = [each for each in seen.tried if each.first.usable]
+    most = max(usable, key=lambda each: each.log_normalizer - _ERRORS * each.stderr)
+    return most.name, most.log_normalizer, most.stderr

@@ -1,0 +1,52 @@
+r"""Whether a density seems to have a finite integral.
+
+Along a ray from the centre, at :math:`t` times the distance of a draw, a shell has the
+mass :math:`t^d f(t) \, d \log t`. Where that does not fall however far out one looks,
+there is no finite integral.
+"""
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from annealax.auto.modes import NUM_SCREENED, Ascents
+
+_FURTHEST, _STEPS = 1e5, 16
+"""So far out is looked, in distances of draws, at so many places along a ray."""
+
+_FALLS = 0.1
+"""Nats per factor e that a shell's mass falls by, at least, if there is an integral.
+
+A Student-t distribution falls by its degrees of freedom.
+"""
+
+_COUNTS = 20.0
+"""What lies so many nats below the draws far out may be a floor against log(0)."""
+
+
+def share_of_escapes(
+    key: PRNGKeyArray, ascents: Ascents, x: np.ndarray, weights: np.ndarray
+) -> float:
+    """Share of directions in which the density does not seem to have an integral.
+
+    Args:
+        key: Random key.
+        ascents: Evaluates the density.
+        x: Draws.
+        weights: Their weights.
+    """
+    count = NUM_SCREENED // _STEPS
+    index = np.asarray(jr.choice(key, len(x), (count,), p=weights))
+    centre = np.median(x[np.asarray(index)], axis=0)
+    log_t = np.linspace(0, np.log(_FURTHEST), _STEPS)
+    away = np.exp(log_t)[:, None, None] * (x[index] - centre)
+    largest = 0.1 * float(np.finfo(jnp.result_type(float)).max)
+    points = np.clip(centre + away, -largest, largest).reshape(-1, x.shape[1])
+    values = ascents.evaluate(points).reshape(_STEPS, count)
+    shells = values + x.shape[1] * log_t[:, None]
+    far = _STEPS // 2
+    with np.errstate(invalid="ignore"):
+        slope = (shells[-1] - shells[far]) / (log_t[-1] - log_t[far])
+        counts = shells[-1] > shells[0] - _COUNTS
+    return float(np.mean((slope > -_FALLS) & counts))
