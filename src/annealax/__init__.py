@@ -13,6 +13,7 @@ from annealax import flows as flows
 from annealax import kernels as kernels
 from annealax import loggers as loggers
 from annealax import targets as targets
+from annealax._compilation_cache import compilation_cache as compilation_cache
 from annealax._doubts import Doubt as Doubt
 from annealax._errors import AnnealaxError as AnnealaxError
 from annealax._errors import InvalidInputError as InvalidInputError

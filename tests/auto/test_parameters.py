@@ -44,8 +44,8 @@ def test_the_jacobian_makes_log_z_the_same_in_both_spaces(support, low, high):
         return -3 * u**2 + 0.8 * jnp.sin(3 * u)
 
     space = Space((1,), support)
-    free = FreeDensity(log_density, space)
     with jax.enable_x64(True):
+        free = FreeDensity.of(log_density, space)
         inside, _ = integrate.quad(
             lambda x: float(jnp.exp(log_density(jnp.asarray([x])))),
             max(low, -20),
@@ -140,6 +140,6 @@ def test_errors_name_the_cause(shape, support, message, untyped):
 
 def test_a_density_that_returns_an_array_is_refused():
     with pytest.raises(InvalidInputError, match="one number for one point"):
-        FreeDensity(lambda x: x, Space((3,))).check()
+        FreeDensity.of(lambda x: x, Space((3,)))
     with pytest.raises(InvalidInputError, match="cannot be evaluated"):
-        FreeDensity(lambda x: x @ jnp.ones((5, 5)), Space((3,))).check()
+        FreeDensity.of(lambda x: x @ jnp.ones((5, 5)), Space((3,)))

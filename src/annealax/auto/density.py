@@ -12,30 +12,33 @@ from jaxtyping import Array, Float
 
 from annealax._errors import InvalidInputError
 from annealax.auto.parameters import Space
+from annealax.auto.program import Traced, trace
 
 
 class FreeDensity(eqx.Module):
     """The user's density as a function of the unconstrained vector.
 
     Args:
-        log_density: The user's function.
+        log_density: The user's function, traced.
         space: Where it lives.
     """
 
-    log_density: Callable[[Any], Array]
+    log_density: Traced
     space: Space
 
-    def __call__(self, vector: Float[Array, " size"]) -> Float[Array, ""]:
-        """Log density with the Jacobian."""
-        value, log_det = self.space.constrain(vector)
-        return self.log_density(value) + log_det
+    @classmethod
+    def of(
+        cls, log_density: Callable[..., Array], space: Space, args: tuple = ()
+    ) -> "FreeDensity":
+        """Of a function of one point and further arguments.
 
-    def check(self) -> None:
-        """Raise an error that says what is wrong unless it gives one number."""
-        point = jax.ShapeDtypeStruct((self.space.size,), jnp.result_type(float))
+        Raises:
+            InvalidInputError: Unless it gives one real number.
+        """
+        point = jax.ShapeDtypeStruct((space.size,), jnp.result_type(float))
         try:
-            value, _ = eqx.filter_eval_shape(self.space.constrain, point)
-            out = eqx.filter_eval_shape(self.log_density, value)
+            value, _ = eqx.filter_eval_shape(space.constrain, point)
+            traced, out = trace(log_density, value, args)
         except InvalidInputError:
             raise
         except Exception as error:
@@ -53,6 +56,12 @@ class FreeDensity(eqx.Module):
             raise InvalidInputError(
                 f"log_density must return a real floating point number, got {out.dtype}"
             )
+        return cls(traced, space)
+
+    def __call__(self, vector: Float[Array, " size"]) -> Float[Array, ""]:
+        """Log density with the Jacobian."""
+        value, log_det = self.space.constrain(vector)
+        return self.log_density(value) + log_det
 
 
 class CountedDensity:

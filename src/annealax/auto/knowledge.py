@@ -158,14 +158,16 @@ class Posterior(eqx.Module):
     """Prior times likelihood."""
 
     prior: Prior
-    log_likelihood: Callable[[Any], Array]
+    log_likelihood: Callable[..., Array]
 
-    def __call__(self, value: Any) -> Float[Array, ""]:
+    def __call__(self, value: Any, *args: Any) -> Float[Array, ""]:
         """Log density of one point."""
         log_prior = self.prior.log_prob(value)
         # Where there is no prior mass the likelihood need not make sense.
         inside = log_prior > -jnp.inf
-        return jnp.where(inside, log_prior + self.log_likelihood(value), -jnp.inf)
+        return jnp.where(
+            inside, log_prior + self.log_likelihood(value, *args), -jnp.inf
+        )
 
 
 class PriorBase(AbstractBase):

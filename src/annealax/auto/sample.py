@@ -79,6 +79,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     log_density: Callable[[Any], Array],
     shape: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None = None,
     *,
+    args: Sequence[Any] = (),
     seed: int = 0,
     budget: Budget | str | float | None = None,
     support: Support | Mapping[str, Support] = None,
@@ -104,6 +105,8 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         log_density: Log density of one point, up to a constant; any JAX function.
         shape: Shape of a point such as `(2,)`; or a dict of shapes by name, and the
             density takes a dict. None for a target that has a `shape`.
+        args: Further arguments of the density, such as data: `log_density(x, *args)`.
+            What is compiled serves all data of the same shapes.
         seed: Seed of all that is random.
         budget: None; or a time such as "60s" or "5m"; or a number of density
             evaluations. More budget buys more replicates.
@@ -139,7 +142,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         SamplingError: If the density cannot be sampled from any start.
     """
     prior = None if prior is None else as_prior(prior)
-    free = free_density(log_density, shape, support, prior)
+    free = free_density(log_density, shape, support, prior, args)
     if flow not in FLOW_CHOICES:
         raise unknown_name("flow", str(flow), FLOW_CHOICES)
     for name, number in (
@@ -151,7 +154,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     key, allowed = jr.key(seed_number(seed)), as_budget(budget)
     spending = allowed and dataclasses.astuple(allowed)
     numbers = (int(seed), flow, num_particles, num_replicates, spending)
-    given = (log_density, shape, support, prior, region, initial, str(dtype))
+    given = (log_density, args, shape, support, prior, region, initial, str(dtype))
     arguments = fingerprint((*given, *numbers))
     identity = {"work": "sample", "arguments": arguments}
     store = as_checkpoint(checkpoint)
@@ -298,7 +301,11 @@ def _replicates(
 
 
 def free_density(
-    log_density: Any, shape: Any, support: Any, prior: Prior | None = None
+    log_density: Any,
+    shape: Any,
+    support: Any,
+    prior: Prior | None = None,
+    args: Sequence[Any] = (),
 ) -> FreeDensity:
     """The density of one unconstrained vector, checked."""
     if not callable(log_density):
@@ -316,9 +323,12 @@ def free_density(
             "shape is needed: the shape of one point such as (2,), or a dict of "
             "shapes by name"
         )
-    density = FreeDensity(log_density, Space(shape, support))
-    density.check()
-    return density
+    if not isinstance(args, tuple | list):
+        raise InvalidInputError(
+            "args must be a tuple of further arguments of the density, such as "
+            f"(data,); got {type(args).__name__}"
+        )
+    return FreeDensity.of(log_density, Space(shape, support), tuple(args))
 
 
 def _teller(progress: bool | Say) -> Say:
