@@ -202,6 +202,11 @@ class Space(eqx.Module):
             shares[each.name] = float((weights @ flat).max())
         return shares
 
+    def by_name(self, value: Any) -> dict[str, Array]:
+        """Parameters by name; `x` if the density takes an array."""
+        values = value if self.named else {_ONLY: value}
+        return {each.name or "x": values[each.name] for each in self.parameters}
+
     def coordinate_names(self) -> list[str]:
         """A name for each number of the user's space, in order."""
         names = []

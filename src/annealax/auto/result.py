@@ -25,6 +25,7 @@ from annealax.auto.parameters import Space
 from annealax.auto.precision import in_own_precision
 from annealax.auto.starts.base import Start
 from annealax.auto.tuning import Plan
+from annealax.models.base import Model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,6 +126,8 @@ class Sample:
         plan: The sampler that made the replicates: start, temperatures, step sizes.
         flows: The flows that helped it, if any.
         density: The density, as a function of an unconstrained vector.
+        model: What was sampled: likelihood, prior, names of axes, and what the model
+            computes or predicts from parameters (`annealax.models.base.Model`).
         pareto_k: Shape of the tail of what initial draws contribute to Z; above 0.7
             neither Z nor its error bar can be trusted.
         modes: Peaks among the draws.
@@ -143,6 +146,7 @@ class Sample:
     plan: Plan
     flows: AbstractBijection | None
     density: FreeDensity
+    model: Model
     pareto_k: float
     modes: ModeTable
     search: SearchReport

@@ -26,7 +26,7 @@ from jaxtyping import Array, PRNGKeyArray
 from rich.console import Console
 
 from annealax._checks import seed_number, unknown_name, whole_number
-from annealax._errors import InvalidInputError, SamplingError
+from annealax._errors import SamplingError
 from annealax._estimates import log_mean
 from annealax._keys import named_key
 from annealax._result import Result
@@ -37,15 +37,17 @@ from annealax._work.fingerprint import fingerprint
 from annealax.auto.density import CountedDensity, FreeDensity
 from annealax.auto.doubts import doubts
 from annealax.auto.flows import FAMILIES, choose_flows, families_for
-from annealax.auto.knowledge import Posterior, Prior, as_prior, gather
+from annealax.auto.knowledge import Prior, as_prior, gather
 from annealax.auto.modes import Ascents, find_modes
-from annealax.auto.parameters import Space, Support
+from annealax.auto.parameters import Support
 from annealax.auto.precision import with_precision
 from annealax.auto.result import ReplicateSnapshot, Sample, Stage, pool_replicates
 from annealax.auto.search import MANY_DIMENSIONS, improve, search
 from annealax.auto.second import Remedy, reconsider, report_of
 from annealax.auto.tails import share_of_escapes
 from annealax.auto.tuning import Effort, Measured, tune_best, without_best
+from annealax.models.base import Model
+from annealax.models.plain import as_model
 
 _PARTICLES, _FEW_PARTICLES = 1000, 500
 """Particles of a replicate; the latter in many dimensions."""
@@ -76,7 +78,7 @@ Say = Callable[[str], None]
 
 @with_precision
 def sample(  # noqa: PLR0915 (four stages, one after the other)
-    log_density: Callable[[Any], Array],
+    log_density: Callable[[Any], Array] | Model,
     shape: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None = None,
     *,
     args: Sequence[Any] = (),
@@ -102,7 +104,9 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     `result.warnings()`.
 
     Args:
-        log_density: Log density of one point, up to a constant; any JAX function.
+        log_density: Log density of one point, up to a constant; any JAX function. Or
+            a model, such as `annealax.from_numpyro(model, *data)` (docs/models.md),
+            which has `shape`, `support` and `prior` of its own.
         shape: Shape of a point such as `(2,)`; or a dict of shapes by name, and the
             density takes a dict. None for a target that has a `shape`.
         args: Further arguments of the density, such as data: `log_density(x, *args)`.
@@ -142,7 +146,8 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         SamplingError: If the density cannot be sampled from any start.
     """
     prior = None if prior is None else as_prior(prior)
-    free = free_density(log_density, shape, support, prior, args)
+    model = as_model(log_density, shape, support, prior, args)
+    free = model.free()
     if flow not in FLOW_CHOICES:
         raise unknown_name("flow", str(flow), FLOW_CHOICES)
     for name, number in (
@@ -166,7 +171,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     density = CountedDensity(free, free.space.size)
     many = density.size > MANY_DIMENSIONS
     ledger = Ledger(density)
-    known = gather(named_key(key, "known"), free.space, prior, region, initial)
+    known = gather(named_key(key, "known"), free.space, model.prior, region, initial)
 
     say(f"looking for a start in {density.size} dimensions")
     with ledger.stage("start"):
@@ -258,6 +263,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         plan=plan,
         flows=flows,
         density=free,
+        model=model,
         modes=modes,
         search=report_of(seen, known),
         choices={
@@ -308,27 +314,7 @@ def free_density(
     args: Sequence[Any] = (),
 ) -> FreeDensity:
     """The density of one unconstrained vector, checked."""
-    if not callable(log_density):
-        raise InvalidInputError(
-            f"log_density must be a function of one point; got {log_density!r}"
-        )
-    if prior is not None:
-        log_density = Posterior(prior, log_density)
-        shape = prior.shapes() if shape is None else shape
-        support = prior.supports() if support is None else support
-    if shape is None:
-        shape = getattr(log_density, "shape", None)
-    if shape is None:
-        raise InvalidInputError(
-            "shape is needed: the shape of one point such as (2,), or a dict of "
-            "shapes by name"
-        )
-    if not isinstance(args, tuple | list):
-        raise InvalidInputError(
-            "args must be a tuple of further arguments of the density, such as "
-            f"(data,); got {type(args).__name__}"
-        )
-    return FreeDensity.of(log_density, Space(shape, support), tuple(args))
+    return as_model(log_density, shape, support, prior, args).free()
 
 
 def _teller(progress: bool | Say) -> Say:
