@@ -10,7 +10,8 @@ $$\log G_k(x) = \log\gamma_k(T_k(x)) - \log\gamma_{k-1}(x)
 - `correct` reweights, updates log Z, resamples and moves with the Markov kernel.
 
 No density is evaluated twice: particles carry the log density of where they stand, and
-the gradient that comes with the transported density is where the kernel starts.
+the gradient that comes with the transported density is where the kernel starts. Kernels
+that need no gradient get none, so that the density need not have one.
 """
 
 from typing import NamedTuple
@@ -58,6 +59,7 @@ def transport(
     edge: Edge,
     *,
     first_order: bool = False,
+    with_gradient: bool = True,
 ) -> Moved:
     """Apply the flow to one particle (Algorithm 1, line 3, and eq. 1b).
 
@@ -69,12 +71,13 @@ def transport(
         edge: The transition.
         first_order: For training a flow: `log_increment` can be differentiated once,
             reusing the one evaluation of the target's gradient; nothing else can.
+        with_gradient: Whether the kernel that comes next starts from the gradient.
     """
     y, log_det = flow.transform_and_log_det(x)
     # Otherwise every order is there, for gradients through a whole pass, and the
     # derivatives of a density that is zero are kept out of them.
     safe, token = shield(jax.lax.stop_gradient(y) if first_order else y)
-    point, raw = _evaluate(path, edge.end, safe)
+    point, raw = _evaluate(path, edge.end, safe, first_order or with_gradient)
     point = gate(point, token, ~jnp.isfinite(point.log_density))
     end = point.log_density
     if first_order:
@@ -90,11 +93,16 @@ def transport(
     )
 
 
-def _evaluate(path: AbstractPath, beta: Array, x: Array) -> tuple[Point, Array]:
+def _evaluate(
+    path: AbstractPath, beta: Array, x: Array, with_gradient: bool
+) -> tuple[Point, Array]:
     def log_density(x):
         raw = path.log_density(beta, x)
         return sanitise(raw), raw
 
+    if not with_gradient:
+        value, raw = log_density(x)
+        return Point(x, value, None), raw
     (value, raw), gradient = jax.value_and_grad(log_density, has_aux=True)(x)
     return Point(x, value, gradient), raw
 
@@ -207,7 +215,13 @@ class Sampler(eqx.Module):
         """`transport` for all particles."""
         return jax.vmap(
             lambda x, value: transport(
-                self.path, flow, x, value, edge, first_order=first_order
+                self.path,
+                flow,
+                x,
+                value,
+                edge,
+                first_order=first_order,
+                with_gradient=self.kernel.needs_gradient,
             )
         )(particles.x, particles.log_density)
 

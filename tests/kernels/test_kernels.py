@@ -13,6 +13,7 @@ from annealax.kernels import (
     MALA,
     NUTS,
     Composition,
+    EnsembleWalk,
     InterpolatedStepSize,
     NoMove,
     PerTemperature,
@@ -74,6 +75,7 @@ def test_step_sizes_must_be_positive(kernel, step_size):
         lambda: HMC(0.1, num_steps=-1),
         lambda: HMC(0.1, num_steps=1.5),
         lambda: RandomWalk(0.1, num_steps=0),
+        lambda: EnsembleWalk(np.eye(2)[:1], 0.1),
         lambda: NUTS(0.1, max_doublings=0),
         lambda: Composition(),
         lambda: Composition(3),
@@ -94,6 +96,7 @@ def test_evaluations_are_counted():
     assert count(MALA(0.1, num_steps=3)) == 3
     assert count(RandomWalk(0.1, num_steps=5)) == 5
     assert count(Composition(HMC(0.1, 7), RandomWalk(0.1))) == 8
+    assert count(EnsembleWalk(np.eye(2), 0.1, num_steps=3)) == 3
     assert count(NoMove()) == 0
     assert count(NUTS(0.1, num_steps=2)) >= 2
 
@@ -171,3 +174,42 @@ def test_one_decision_for_position_density_and_gradient():
     conditionals = [each for each in jaxpr.eqns if each.primitive.name == "cond"]
     assert len(conditionals) == 1
     assert jaxpr.jaxpr.outvars[:3] == conditionals[0].outvars
+
+
+def _from_numpy(x):
+    """The logarithm of a density with Z = 1.5 pi that only NumPy can compute."""
+
+    def evaluate(x):
+        x = np.asarray(x)
+        return (np.log(1.5) - 0.5 * np.sum((x - 1) ** 2 * [1, 4], -1)).astype(x.dtype)
+
+    shape = jax.ShapeDtypeStruct((), x.dtype)
+    return jax.pure_callback(evaluate, shape, x, vmap_method="expand_dims")
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        RandomWalk(0.7, num_steps=3),
+        EnsembleWalk(np.eye(2), 0.7, num_steps=3),
+        Composition(RandomWalk(0.7), NoMove(), RandomWalk(0.3)),
+    ],
+    ids=["random_walk", "ensemble_walk", "composition"],
+)
+def test_kernels_without_gradient_ask_for_none(kernel):
+    """A callback has no derivative: asking for one is an error."""
+    assert not kernel.needs_gradient
+    path = ax.GeometricPath((2,), _from_numpy, 4)
+    sampler = ax.Sampler(path, kernel, num_particles=1000)
+    result = sampler.run(jr.key(0))
+    z = (float(result.log_normalizer) - np.log(1.5 * np.pi)) / float(
+        result.log_normalizer_stderr
+    )
+    assert abs(z) < 4  # false alarm 6e-5
+    assert float(result.log_normalizer_stderr) < 0.1
+    alone, _ = kernel(jr.key(1), jnp.zeros(2), _from_numpy)
+    assert np.isfinite(alone).all()
+
+
+def test_one_kernel_with_gradient_makes_a_composition_need_it():
+    assert Composition(RandomWalk(0.1), HMC(0.1)).needs_gradient

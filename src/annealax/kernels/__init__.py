@@ -10,6 +10,7 @@ from annealax.kernels.base import KernelInfo as KernelInfo
 from annealax.kernels.base import NoMove as NoMove
 from annealax.kernels.base import Point as Point
 from annealax.kernels.base import point_at as point_at
+from annealax.kernels.ensemble_walk import EnsembleWalk as EnsembleWalk
 from annealax.kernels.hmc import HMC as HMC
 from annealax.kernels.hmc import MALA as MALA
 from annealax.kernels.nuts import NUTS as NUTS

@@ -23,11 +23,14 @@ _HOPELESS = -80.0
 
 
 class Point(NamedTuple):
-    """One configuration with its log density and the gradient of that, or many."""
+    """One configuration with its log density and the gradient of that, or many.
+
+    Where no kernel needs the gradient it is None, before a move and after it.
+    """
 
     x: Float[Array, "*shape"]
     log_density: Float[Array, "*particles"]
-    gradient: Float[Array, "*shape"]
+    gradient: Float[Array, "*shape"] | None
 
 
 class KernelInfo(NamedTuple):
@@ -67,6 +70,11 @@ class AbstractKernel(eqx.Module):
     A new kernel has to give `move` alone.
     """
 
+    @property
+    def needs_gradient(self) -> bool:
+        """Whether a move starts from the gradient; if not, the density needs none."""
+        return True
+
     @abstractmethod
     def move(
         self,
@@ -97,12 +105,17 @@ class AbstractKernel(eqx.Module):
         beta: ArrayLike = 1.0,
     ) -> tuple[Float[Array, "*shape"], KernelInfo]:
         """Move `x`, leaving `log_density` invariant; `beta` sets the step size."""
-        point, info = self.move(key, point_at(log_density, x), log_density, beta)
+        start = point_at(log_density, x, with_gradient=self.needs_gradient)
+        point, info = self.move(key, start, log_density, beta)
         return point.x, info
 
 
-def point_at(log_density: Callable[[Array], Array], x: Array) -> Point:
-    """Evaluate the density and its gradient."""
+def point_at(
+    log_density: Callable[[Array], Array], x: Array, *, with_gradient: bool = True
+) -> Point:
+    """Evaluate the density, and its gradient."""
+    if not with_gradient:
+        return Point(x, log_density(x), None)
     return Point(x, *jax.value_and_grad(log_density)(x))
 
 
@@ -180,6 +193,11 @@ class Composition(AbstractKernel):
                 )
         self.kernels = kernels
 
+    @property
+    def needs_gradient(self) -> bool:
+        """Whether one of them does."""
+        return any(kernel.needs_gradient for kernel in self.kernels)
+
     def move(self, key, point, log_density, beta):
         """Apply them in the order given."""
         moves = [kernel.move for kernel in self.kernels]
@@ -204,6 +222,11 @@ def _in_turn(moves: Sequence[Callable], key, point, log_density, beta):
 
 class NoMove(AbstractKernel):
     """Leave every particle where it is: importance sampling between temperatures."""
+
+    @property
+    def needs_gradient(self) -> bool:
+        """No."""
+        return False
 
     def move(self, key, point, log_density, beta):
         """Do nothing."""
