@@ -6,7 +6,7 @@ With kernels made of kernels, and the kernel that does nothing.
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
     x: Float[Array, "*shape"]
     log_density: Float[Array, "*particles"]
-    gradient: Float[Array, "*shape"] | None
+    gradient: Float[Array, "*shape"] | Any  # or None: kernels know which they need
 
 
 class KernelInfo(NamedTuple):
