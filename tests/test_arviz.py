@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import annealax as ax
 from annealax import InvalidInputError, _arviz
@@ -168,6 +170,68 @@ def test_a_result_exports_itself():
     assert 0.6 * attrs["ess"] < attrs["effective_draws"] <= attrs["ess"]
     assert data.posterior.sizes["draw"] == int(attrs["effective_draws"])
     assert result.to_arviz().posterior.x.shape[2:] == (2,)
+
+
+def replicates(log_z, shift, count=600, seed=0):
+    """Normal draws of replicates, with these log Z, each with its mean moved."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(len(log_z), count)) + np.asarray(shift)[:, None]
+    log_weights = np.repeat(np.asarray(log_z, float), count)
+    return {"a": x.ravel()}, log_weights - log_weights.max()
+
+
+def test_replicates_become_chains_that_keep_the_weights_of_the_answer():
+    """Means go with Z: equal weights for all would be off by 20 standard errors."""
+    log_z = np.linspace(-1.5, 1.5, 8)
+    values, log_weights = replicates(log_z, shift=0.5 * log_z)
+    data = _arviz.to_arviz(values, log_weights, num_replicates=8)
+    draws = data.posterior.a
+    assert draws.shape == (8, int(data.posterior.attrs["effective_draws"]) // 8)
+    wanted = np.average(values["a"], weights=np.exp(log_weights))
+    assert float(draws.mean()) == pytest.approx(wanted, abs=0.03)
+    assert abs(values["a"].mean() - wanted) > 0.4
+    shares = np.exp(log_z) / np.exp(log_z).sum()
+    found = np.bincount(data.sample_stats.replicate.values.ravel(), minlength=8)
+    np.testing.assert_allclose(found / found.sum(), shares, atol=0.003)
+
+
+def test_chains_of_equal_replicates_are_the_replicates():
+    values, log_weights = replicates(np.zeros(6), shift=np.zeros(6))
+    data = _arviz.to_arviz(values, log_weights, num_replicates=6)
+    np.testing.assert_array_equal(
+        data.sample_stats.replicate.values, np.repeat(np.arange(6)[:, None], 600, 1)
+    )
+    np.testing.assert_array_equal(
+        np.sort(data.posterior.a.values, axis=1),
+        np.sort(values["a"].reshape(6, 600), axis=1),
+    )
+
+
+def test_rhat_says_whether_replicates_agree():
+    """Split R-hat of 8 chains of 600 independent draws is below 1.01 nearly always."""
+    for shift, low, high in ((0.0, 0.99, 1.01), (0.5, 1.05, 1.6)):
+        shifts = shift * np.tile([1.0, -1.0], 4)
+        values, log_weights = replicates(np.zeros(8), shift=shifts)
+        data = _arviz.to_arviz(values, log_weights, num_replicates=8)
+        assert low < float(arviz.rhat(data).a) < high
+
+
+def test_few_draws_share_chains():
+    values, log_weights = replicates(np.zeros(12), shift=np.zeros(12), count=20)
+    data = _arviz.to_arviz(values, log_weights, num_replicates=12)
+    assert data.posterior.sizes == {"chain": 9, "draw": 26}
+    one = _arviz.to_arviz(values, log_weights, num_replicates=12, num_draws=30)
+    assert one.posterior.sizes == {"chain": 1, "draw": 30}
+    assert len(np.unique(one.sample_stats.replicate)) > 8
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=40).filter(sum))
+def test_an_alias_table_keeps_all_shares(shares):
+    kept, partner = _arviz.alias_table(np.array(shares))
+    count = len(shares)
+    assert np.all((kept >= 0) & (kept <= 1))
+    found = kept + np.bincount(partner, 1 - kept, count)
+    np.testing.assert_allclose(found / count, shares / np.sum(shares), atol=1e-9)
 
 
 @pytest.mark.parametrize(

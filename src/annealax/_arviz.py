@@ -18,19 +18,29 @@ not get lost on the way is how little a few heavy particles say:
   its proposals, so that `arviz.ess` sees them. Who asks for more draws than the
   particles are worth is warned all the same.
 
+Independent replicates become chains, so that R-hat compares them. The answer weighs
+replicates by their estimates of Z, but ArviZ weighs chains and draws alike. So a chain
+holds draws of its own replicate, and where that has less than its share of Z, draws of
+one replicate that has more, after them: Walker's alias table, by which all chains
+together have every replicate with the weight that it has in the answer. With equal Z
+chains and replicates are the same. Where the particles are worth few draws, chains
+stand for groups of replicates, so that R-hat has enough draws of each.
+
 The groups are
 
-- `posterior`: the resampled draws, one chain;
+- `posterior`: the resampled draws, a chain for each replicate;
+- `sample_stats`: the `replicate` of each draw, and what else is known of it;
 - `weighted_posterior`: the particles as they were, along the dimension `particle`;
 - `importance_sampling`: their `weight` and `log_weight` along the same dimension,
   `log_normalizer`, `log_normalizer_stderr`, `ess` and `effective_draws`. The last four
-  are attributes of `posterior` too.
+  are attributes of `posterior` too; so are `replicate_log_normalizers`.
 """
 
 import contextlib
+import dataclasses
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,6 +53,28 @@ from annealax._errors import InvalidInputError, MissingExtraError
 _OVERHEAD = 100_000
 """Bytes of a netCDF file beside its numbers, and some more."""
 
+_FEWEST_PER_CHAIN = 25
+"""R-hat of shorter chains says little: replicates share them where there are fewer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """Resampled draws: which particles they are.
+
+    Attributes:
+        index: Index of each, (chains, draws).
+        replicate: Which replicate each comes from.
+        weights: Normalised weights of all particles.
+        ess: Effective sample size of all particles.
+        worth: How many independent draws they are worth.
+    """
+
+    index: np.ndarray
+    replicate: np.ndarray
+    weights: np.ndarray
+    ess: float
+    worth: float
+
 
 def to_arviz(
     values: ArrayLike | Mapping[str, ArrayLike],
@@ -53,8 +85,12 @@ def to_arviz(
     num_draws: int | None = None,
     names: Sequence[str] | None = None,
     roots: ArrayLike | None = None,
+    num_replicates: int = 1,
     seed: int = 0,
     attributes: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    coords: Mapping[str, Any] | None = None,
+    further: Callable[[np.ndarray], Mapping[str, Mapping[str, Any]]] | None = None,
 ) -> Any:
     """Export weighted draws to ArviZ.
 
@@ -63,13 +99,20 @@ def to_arviz(
         log_weights: Their log weights, normalised or not.
         log_normalizer: Estimate of log Z.
         log_normalizer_stderr: Its standard error.
-        num_draws: Resampled draws; None for as many as the particles are worth.
+        num_draws: Resampled draws over all chains; None for as many as the particles
+            are worth.
         names: If `values` is one array of vectors, a name for each coordinate; without
             them it becomes one variable `x`.
         roots: Index of each particle's ancestor among the initial draws, if they were
             resampled on the way.
+        num_replicates: Independent replicates that the draws come from, as many of
+            each, one after the other.
         seed: Seed of the resampling.
         attributes: More attributes for `posterior`: text or numbers.
+        dims: Names of the axes of variables, by variable.
+        coords: Labels along axes, by the name of the axis.
+        further: From the indices of the chosen particles, (chains, draws), to the
+            variables of more groups, by name of the group.
 
     Returns:
         An `xarray.DataTree`, or an `arviz.InferenceData` before ArviZ 1. A slash in
@@ -81,6 +124,61 @@ def to_arviz(
     """
     import_arviz()
     variables = _named(values, names)
+    chosen = choose_draws(
+        variables,
+        log_weights,
+        num_draws=num_draws,
+        roots=roots,
+        num_replicates=num_replicates,
+        seed=seed,
+    )
+    scalars = {
+        "log_normalizer": float(np.asarray(log_normalizer)),
+        "log_normalizer_stderr": float(np.asarray(log_normalizer_stderr)),
+        "ess": chosen.ess,
+        "effective_draws": chosen.worth,
+    }
+    count = len(chosen.weights)
+    found = {**scalars, "num_particles": count, **(attributes or {})}
+    with np.errstate(divide="ignore"):
+        logs = np.log(chosen.weights)
+    described = dict(dims or {}), dict(coords or {})
+    resampled = {name: array[chosen.index] for name, array in variables.items()}
+    groups = {"posterior": _per_draw(resampled, found, *described)}
+    if num_replicates > 1:
+        groups["sample_stats"] = _per_draw({"replicate": chosen.replicate})
+    for name, content in (further(chosen.index) if further else {}).items():
+        axes = [] if name == "observed_data" else ["chain", "draw"]
+        known = {"replicate": chosen.replicate} if name == "sample_stats" else {}
+        groups[name] = _dataset(axes, {**known, **content}, None, *described)
+    groups["weighted_posterior"] = _dataset(["particle"], variables, None, *described)
+    groups["importance_sampling"] = _dataset(
+        ["particle"], {"weight": chosen.weights, "log_weight": logs}
+    ).assign(scalars)
+    return _gathered(groups, None)
+
+
+def choose_draws(
+    variables: Mapping[str, np.ndarray],
+    log_weights: ArrayLike,
+    *,
+    num_draws: int | None = None,
+    roots: ArrayLike | None = None,
+    num_replicates: int = 1,
+    seed: int = 0,
+) -> Chosen:
+    """Resample weighted draws, a chain for each replicate, to what they are worth.
+
+    Args:
+        variables: The draws by name, particles first: those of the first replicate,
+            then those of the second, and so on, as many of each.
+        log_weights: Their log weights, normalised or not.
+        num_draws: Resampled draws over all chains; None for as many as the particles
+            are worth.
+        roots: Index of each particle's ancestor among all initial draws.
+        num_replicates: How many replicates they come from.
+        seed: Seed of the resampling.
+    """
     weights = _normalised(np.asarray(log_weights, np.float64))
     _check_lengths(variables, len(weights))
     points = _distinct_points(variables)
@@ -90,25 +188,77 @@ def to_arviz(
         _check_lengths({"roots": np.asarray(roots)}, len(weights))
         worth = min(ess, _effective_draws(variables, weights, np.asarray(roots)))
     num_draws = _num_draws(num_draws, worth)
-    chosen = _resample(points, weights, num_draws, np.random.default_rng(seed))
-    scalars = {
-        "log_normalizer": float(np.asarray(log_normalizer)),
-        "log_normalizer_stderr": float(np.asarray(log_normalizer_stderr)),
-        "ess": ess,
-        "effective_draws": worth,
-    }
-    found = {**scalars, "num_particles": len(weights), **(attributes or {})}
-    with np.errstate(divide="ignore"):
-        logs = np.log(weights)
-    resampled = {name: array[None, chosen] for name, array in variables.items()}
-    groups = {
-        "posterior": _per_draw(resampled, found),
-        "weighted_posterior": _dataset(["particle"], variables),
-        "importance_sampling": _dataset(
-            ["particle"], {"weight": weights, "log_weight": logs}
-        ).assign(scalars),
-    }
-    return _gathered(groups, None)
+    rng = np.random.default_rng(seed)
+    each = len(weights) // num_replicates
+    chains = max(1, min(num_replicates, num_draws // _FEWEST_PER_CHAIN))
+    if chains == 1:
+        index = _resample(points, weights, num_draws, rng)[None]
+    else:
+        index = _chains(points, weights, each, chains, num_draws // chains, rng)
+    return Chosen(index, index // each, weights, ess, worth)
+
+
+def _chains(
+    points: np.ndarray,
+    weights: np.ndarray,
+    each: int,
+    num_chains: int,
+    length: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Indices of particles, (chains, draws), so that all chains have the weights.
+
+    Args:
+        points: Which point each particle is at.
+        weights: Normalised weights.
+        each: Particles of a replicate.
+        num_chains: Chains, at most one for each replicate.
+        length: Draws of each.
+        rng: Where randomness comes from.
+    """
+    replicates = np.array_split(np.arange(len(weights) // each), num_chains)
+    members = [slice(g[0] * each, (g[-1] + 1) * each) for g in replicates]
+    shares = np.array([weights[group].sum() for group in members])
+    kept, partner = alias_table(shares)
+    # Rounded up or down by chance, so that nothing is lost on average.
+    own = np.floor(kept * length + rng.uniform(size=num_chains)).astype(int)
+    own = np.minimum(own, length)
+    wanted = np.bincount(partner, length - own, num_chains).astype(int) + own
+    queues = []
+    for group, count in zip(members, wanted, strict=True):
+        found = np.zeros(0, int)
+        if count:
+            local = np.unique(points[group], return_inverse=True)[1]
+            found = group.start + _resample(local, weights[group], int(count), rng)
+        queues.append(found)
+    # What a chain takes of its own comes first; its partner's draws follow.
+    first = [queue[:count] for queue, count in zip(queues, own, strict=True)]
+    left = [queue[count:] for queue, count in zip(queues, own, strict=True)]
+    rows = []
+    for chain, other in enumerate(partner):
+        more = length - own[chain]
+        taken, left[other] = left[other][:more], left[other][more:]
+        rows.append(np.concatenate([first[chain], taken]))
+    return np.stack(rows)
+
+
+def alias_table(shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Equal boxes filled from unequal shares, no more than two shares in each.
+
+    Walker (1977). Returns how much of each box its own share fills, and whose share
+    fills the rest.
+    """
+    filled = np.asarray(shares, np.float64) * len(shares) / np.sum(shares)
+    kept, partner = np.ones(len(shares)), np.arange(len(shares))
+    small = [i for i, part in enumerate(filled) if part < 1]
+    large = [i for i, part in enumerate(filled) if part >= 1]
+    while small and large:
+        poor, rich = small.pop(), large[-1]
+        kept[poor], partner[poor] = filled[poor], rich
+        filled[rich] -= 1 - filled[poor]
+        if filled[rich] < 1:
+            small.append(large.pop())
+    return kept, partner  # what is left over is full but for rounding
 
 
 def chains_to_arviz(
@@ -257,16 +407,21 @@ def _check_lengths(variables: Mapping[str, np.ndarray], count: int) -> None:
 
 
 def _per_draw(
-    variables: Mapping[str, ArrayLike], attributes: Mapping[str, Any] | None = None
+    variables: Mapping[str, ArrayLike],
+    attributes: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    coords: Mapping[str, Any] | None = None,
 ) -> Any:
     """A data set of arrays over chains and draws."""
-    return _dataset(["chain", "draw"], variables, attributes)
+    return _dataset(["chain", "draw"], variables, attributes, dims, coords)
 
 
 def _dataset(
     axes: list[str],
     variables: Mapping[str, ArrayLike],
     attributes: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    labels: Mapping[str, Any] | None = None,
 ) -> Any:
     """A data set of arrays whose first axes have these names."""
     import xarray  # noqa: PLC0415 (it comes with arviz)
@@ -281,9 +436,15 @@ def _dataset(
                 "slash becomes a dot; choose other names"
             )
         trailing = [f"{plain}_dim_{axis}" for axis in range(array.ndim - len(axes))]
+        known = list((dims or {}).get(name, ()))
+        if len(known) == len(trailing):
+            trailing = [a or b for a, b in zip(known, trailing, strict=True)]
         content[plain] = ([*axes, *trailing], array)
-        sizes.update(zip(axes, array.shape, strict=False))
-    coords = {axis: np.arange(size) for axis, size in sizes.items()}
+        sizes.update(zip([*axes, *trailing], array.shape, strict=False))
+    coords = {axis: np.arange(size) for axis, size in sizes.items() if axis in axes}
+    for axis, values in (labels or {}).items():
+        if values is not None and sizes.get(axis) == len(values):
+            coords[axis] = np.asarray(values)
     return xarray.Dataset(content, coords, dict(attributes or {}))
 
 

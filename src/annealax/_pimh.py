@@ -28,6 +28,7 @@ from annealax._arviz import chains_to_arviz
 from annealax._checks import whole_number
 from annealax._errors import SamplingError
 from annealax._estimates import ByName, integrated_autocorrelation_time
+from annealax._words import listed
 from annealax._work.checkpoint import Checkpoint, as_checkpoint
 from annealax._work.drive import (
     Callback,
@@ -80,6 +81,20 @@ class Chain(NamedTuple):
     proposed_log_normalizer: np.ndarray
     configurations: Any
     seconds: float
+
+    def __repr__(self) -> str:
+        """What was found, in a line."""
+        chains, steps = self.accepted.shape
+        return (
+            f"<Chain: {chains} x {steps} iterations, {self.acceptance_rate:.0%} of "
+            f"proposals accepted; observables {listed(list(self.observables))}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What was found, in a notebook."""
+        from annealax.report.notebook import chain_html  # noqa: PLC0415
+
+        return chain_html(self)
 
     @property
     def acceptance_rate(self) -> float:

@@ -14,6 +14,7 @@ from annealax._doubts import Doubt
 from annealax._errors import SamplingError
 from annealax._particles import Particles
 from annealax._path import AbstractPath
+from annealax._words import headline
 
 
 class StepInfo(NamedTuple):
@@ -150,6 +151,27 @@ class Result(eqx.Module):
             roots=self.particles.roots,
             seed=seed,
         )
+
+    def __repr__(self) -> str:
+        """The answer in a line, or the shapes of its parts under a trace."""
+        if isinstance(self.log_normalizer, jax.core.Tracer) or jnp.ndim(
+            self.log_normalizer
+        ):
+            return eqx.tree_pformat(self)
+        doubts = len(self.warnings())
+        verdict = headline(
+            float(self.log_normalizer), float(self.log_normalizer_stderr), doubts
+        )
+        return (
+            f"<Result: {verdict.partition(', see')[0]}; "
+            f"{self.particles.num_particles} particles, ESS {float(self.ess):.0f}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The answer in a notebook."""
+        from annealax.report.notebook import result_html  # noqa: PLC0415
+
+        return result_html(self)
 
     def check(self, path: AbstractPath) -> None:
         """Raise `SamplingError` if the numbers mean nothing (not under a trace)."""

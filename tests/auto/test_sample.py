@@ -73,7 +73,6 @@ def test_the_answer_can_be_read_and_drawn(model, tmp_path):
     text = model.summary()
     assert "log Z" in text
     assert "tau" in text
-    assert max(map(len, text.splitlines())) < 100
     assert len(text.splitlines()) < 45
     model.plot().savefig(tmp_path / "answer.png")
     draws = model.draws(jr.key(0), 11)
@@ -94,11 +93,55 @@ def test_an_interrupted_call_goes_on_to_the_same_answer(model, tmp_path):
         _sample(checkpoint=tmp_path, num_replicates=4)
 
 
-def test_arviz_gets_no_more_draws_than_the_weights_are_worth(model):
+def test_arviz_gets_a_chain_for_each_replicate(model):
+    """And no more draws than the weights are worth; means within five errors."""
     data = model.to_arviz()
-    assert set(data.posterior.data_vars) == {"mu", "tau"}
-    assert data.posterior.sizes["draw"] <= model.ess + 1
+    assert list(data.posterior.data_vars) == ["mu", "tau"]
+    sizes = data.posterior.sizes
+    assert sizes["chain"] == model.num_replicates
+    assert sizes["chain"] * sizes["draw"] <= model.ess + 1
     assert np.isclose(data.posterior.attrs["log_normalizer"], model.log_normalizer)
+    for name, value in model.mean().items():
+        found = float(data.posterior[name].mean())
+        assert abs(found - value) < 5 * model.mean_stderr()[name]
+    tau, mu = (data.posterior[name].values for name in ("tau", "mu"))
+    exact = _log_density({"tau": tau, "mu": mu})
+    np.testing.assert_allclose(data.sample_stats.lp, exact, rtol=1e-4, atol=1e-5)
+
+
+def test_draws_by_name_and_as_a_data_frame(model):
+    draws = model.draws()
+    assert list(draws) == ["mu", "tau"]
+    assert draws["tau"].shape == (int(model.ess),)
+    np.testing.assert_array_equal(model.draws(7)["mu"], model.draws(num_draws=7)["mu"])
+    with pytest.raises(InvalidInputError, match=r"draws\(3\)"):
+        model.draws(3, 4)
+    with pytest.raises(InvalidInputError, match="num_draws"):
+        model.draws(num_draws=0)
+    frame = model.to_dataframe()
+    assert list(frame.columns) == ["mu", "tau"]
+    assert frame.index.names == ["chain", "draw"]
+    assert frame.attrs["log_normalizer"] == model.log_normalizer
+    for name, value in model.mean().items():
+        assert abs(frame[name].mean() - value) < 5 * model.mean_stderr()[name]
+    quantiles = model.quantiles()["tau"]  # of Gamma(2)
+    np.testing.assert_allclose(quantiles, [0.355, 1.678, 4.744], rtol=0.05)
+
+
+def test_an_answer_is_a_line_and_a_small_page(model):
+    assert len(repr(model)) < 160
+    assert "nothing to doubt" in repr(model)
+    assert model.summary().startswith(f"log Z = {model.log_normalizer:.3f}")
+    assert max(map(len, model.summary().splitlines())) < 80
+    page = model._repr_html_()
+    assert page.count("<svg") == 2
+    for words in ("nothing to doubt", "mu", "tau", "95%"):
+        assert words in page
+    poor = dataclasses.replace(model, messages=(ax.Doubt("few-draws", "a <b> & c"),))
+    assert "A &lt;b&gt; &amp; c." in poor._repr_html_()
+    assert "add particles" in poor._repr_html_()
+    assert "1 reason to doubt it" in repr(poor)
+    assert model.plot()._repr_png_()[:4] == b"\x89PNG"
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_the_answer_comes_first(tmp_path):
     text = Reader(page_of(tmp_path)).text
     in_order(
         text,
-        *("log Z = 1.50 ± 0.12; no reason to doubt found", "+4.0 σ"),
+        *("log Z = 1.50 ± 0.12; nothing to doubt", "+4.0 σ"),
         *("mean of 3 passes", "effective sample size", "Posterior"),
         *("log Z and weights", "Along the ladder", "Training", "Run it again"),
     )

@@ -10,6 +10,7 @@ from rich.console import Console
 from scipy import stats
 
 from annealax import FileError, report
+from annealax._words import estimate_text
 from annealax.report import tables
 from annealax.report.read import named_draws, read
 
@@ -117,7 +118,7 @@ def test_chance_ratio_is_the_quantile_of_f(count):
 
 def test_the_headline_says_whether_to_doubt(tmp_path):
     calm = read(write(tmp_path / "calm", row("CRAFT", SMALL, stderr=0.02)))
-    assert tables.headline(calm) == "log Z = 0.010 ± 0.020; no reason to doubt found"
+    assert tables.headline(calm) == "log Z = 0.010 ± 0.020; nothing to doubt"
     doubtful = row("CRAFT", SMALL) | {"warnings": [made_up.doubt("modes may be lost")]}
     run = read(write(tmp_path / "doubtful", doubtful))
     assert tables.headline(run).endswith("1 reason to doubt it, see below")
@@ -245,7 +246,7 @@ def test_counts(number, shown):
     ],
 )
 def test_estimates_have_the_digits_that_are_known(value, error, shown):
-    assert tables.estimate_text(value, error) == shown
+    assert estimate_text(value, error) == shown
 
 
 def test_parameters_are_weighted():

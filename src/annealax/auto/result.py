@@ -1,7 +1,7 @@
 """What `annealax.sample` returns."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -13,12 +13,20 @@ from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy import special
 
-from annealax._arviz import to_arviz
+from annealax._arviz import choose_draws, to_arviz
+from annealax._checks import whole_number
 from annealax._doubts import Doubt
-from annealax._errors import InvalidInputError
-from annealax._estimates import log_mean, logsumexp, pareto_shape, pooled_stderr
+from annealax._errors import InvalidInputError, MissingExtraError
+from annealax._estimates import (
+    log_mean,
+    logsumexp,
+    pareto_shape,
+    pooled_stderr,
+    weighted_quantiles,
+)
 from annealax._result import Result, StepInfo
 from annealax._sampler import Sampler
+from annealax._words import headline, listed
 from annealax.auto.density import FreeDensity
 from annealax.auto.modes import ModeTable
 from annealax.auto.parameters import Space
@@ -109,7 +117,7 @@ class ReplicateSnapshot(NamedTuple):
         return {name: np.asarray(value)[None] for name, value in numbers.items()}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Sample:
     """Weighted draws of a density and its normalising constant.
 
@@ -199,7 +207,13 @@ class Sample:
     @in_own_precision
     def x(self) -> Any:
         """The draws in the user's space: an array, or a dict of arrays."""
-        return self.space.values(self.vectors)
+        return self._in_order(self.space.values(self.vectors))
+
+    def _in_order(self, values: Any) -> Any:
+        """Parameters in the order in which they were given: JAX sorts names."""
+        if not self.space.named:
+            return values
+        return {each.name: values[each.name] for each in self.space.parameters}
 
     @property
     @in_own_precision
@@ -303,12 +317,12 @@ class Sample:
     @in_own_precision
     def mean(self) -> Any:
         """Mean of the parameters, in the user's space."""
-        return self._pool(self.x).mean
+        return self._in_order(self._pool(self.x).mean)
 
     @in_own_precision
     def mean_stderr(self) -> Any:
         """Its standard error, from the differences between replicates."""
-        return self._pool(self.x).stderr
+        return self._in_order(self._pool(self.x).stderr)
 
     @in_own_precision
     def std(self) -> Any:
@@ -316,33 +330,140 @@ class Sample:
         values = self.x
         centre = self._pool(values).mean
         square = jax.tree.map(lambda leaf, c: (leaf - c) ** 2, values, centre)
-        return jax.tree.map(np.sqrt, self._pool(square).mean)
+        return self._in_order(jax.tree.map(np.sqrt, self._pool(square).mean))
 
     @in_own_precision
-    def draws(self, key: PRNGKeyArray, num_draws: int) -> Any:
-        """Unweighted draws in the user's space, chosen independently by weight."""
+    def quantiles(self, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
+        """Weighted quantiles of the parameters, with a first axis over the levels."""
+        weights = np.asarray(self.weights, np.float64)
+
+        def each(leaf: Array) -> np.ndarray:
+            flat = np.asarray(leaf).reshape(len(weights), -1)
+            found = [weighted_quantiles(column, weights, levels) for column in flat.T]
+            return np.stack(found, axis=1).reshape(len(levels), *leaf.shape[1:])
+
+        return self._in_order(jax.tree.map(each, self.x))
+
+    @in_own_precision
+    def draws(
+        self, key: PRNGKeyArray | int | None = None, num_draws: int | None = None
+    ) -> Any:
+        """Unweighted draws in the user's space, chosen independently by weight.
+
+        Where parameters have names, a dict of arrays by name; else one array. The first
+        axis is over the draws.
+
+        Args:
+            key: Random key; None for one that is always the same. A whole number alone,
+                as in `result.draws(1000)`, is the number of draws.
+            num_draws: How many; None for as many as the effective sample size.
+        """
+        if isinstance(key, int | np.integer):
+            if num_draws is not None:
+                raise InvalidInputError(
+                    f"the key of draws must be a random key such as jax.random.key(0); "
+                    f"got {key}. For so many draws: draws({key})"
+                )
+            num_draws, key = int(key), None
+        if num_draws is None:
+            num_draws = max(1, int(self.ess))
+        num_draws = whole_number("num_draws", num_draws)
         count = len(self.log_weights)
+        key = jr.key(0) if key is None else key
         index = jr.choice(key, count, (num_draws,), p=self.weights)
-        return self.space.values(self.vectors[index])
+        return self._in_order(self.space.values(self.vectors[index]))
+
+    @property
+    def _rooted(self) -> dict[str, Any]:
+        """What resampling must know of where the draws come from."""
+        count, each = self.num_replicates, self.num_particles
+        roots = np.asarray(self.roots) + np.repeat(np.arange(count) * each, each)
+        return {"roots": roots, "num_replicates": count}
 
     @in_own_precision
     def to_arviz(self, num_draws: int | None = None, *, seed: int = 0) -> Any:
-        """The answer for ArviZ: resampled draws, no more than the weights are worth.
+        """The answer for ArviZ, a chain for each replicate.
+
+        There are no more resampled draws than the weights are worth. All chains
+        together have the weights of the answer: a replicate with less than its share
+        of Z leaves room in its chain for draws of one with more (`annealax._arviz`).
+        R-hat and ESS so say whether replicates agree. The group `sample_stats` has the
+        log density `lp` and the replicate of each draw.
 
         Args:
-            num_draws: How many; None for as many as the effective sample size.
+            num_draws: How many over all chains; None for as many as they are worth.
             seed: Seed of the resampling.
         """
-        count, each = self.num_replicates, self.num_particles
         return to_arviz(
             self.x,
             self.log_weights,
             log_normalizer=self.log_normalizer,
             log_normalizer_stderr=self.log_normalizer_stderr,
             num_draws=num_draws,
-            roots=np.asarray(self.roots) + np.repeat(np.arange(count) * each, each),
             seed=seed,
+            attributes={
+                "replicate_log_normalizers": self.replicate_log_normalizers,
+                "warnings": [f"{doubt.code}: {doubt}" for doubt in self.messages],
+            },
+            further=self._further,
+            **self._rooted,
         )
+
+    def _further(self, index: np.ndarray) -> dict[str, dict[str, Any]]:
+        """More groups for ArviZ, of the draws with these indices."""
+
+        def log_density(vector: Array) -> Array:
+            return self.density.log_density(self.space.constrain(vector)[0])
+
+        values = jax.jit(jax.vmap(log_density))(self.vectors[index.ravel()])
+        return {"sample_stats": {"lp": np.asarray(values).reshape(index.shape)}}
+
+    @in_own_precision
+    def to_dataframe(self, num_draws: int | None = None, *, seed: int = 0) -> Any:
+        """Unweighted draws as a pandas data frame, a column for each number.
+
+        They are the draws of `to_arviz`, so that plain averages over rows are those of
+        the answer. The index has the chain and the draw; `attrs` has log Z.
+
+        Args:
+            num_draws: How many; None for as many as they are worth.
+            seed: Seed of the resampling.
+        """
+        try:
+            import pandas  # noqa: PLC0415 (whoever wants a data frame has it)
+        except ImportError as error:
+            raise MissingExtraError(
+                f"a data frame needs pandas, which cannot be imported ({error}): "
+                "pip install pandas"
+            ) from error
+        names, columns = self.columns()
+        chosen = choose_draws(
+            {"x": columns},
+            self.log_weights,
+            num_draws=num_draws,
+            seed=seed,
+            **self._rooted,
+        )
+        chains, draws = chosen.index.shape
+        index = pandas.MultiIndex.from_product(
+            [range(chains), range(draws)], names=["chain", "draw"]
+        )
+        frame = pandas.DataFrame(columns[chosen.index.ravel()], index, names)
+        frame.attrs = {
+            "log_normalizer": self.log_normalizer,
+            "log_normalizer_stderr": self.log_normalizer_stderr,
+        }
+        return frame
+
+    @in_own_precision
+    def columns(self) -> tuple[list[str], np.ndarray]:
+        """All draws as a table: a name for each number, and a row for each draw."""
+        values = self.x if self.space.named else {"": self.x}
+        parts = [
+            np.asarray(values[each.name]).reshape(len(self.log_weights), -1)
+            for each in self.space.parameters
+        ]
+        return self.space.coordinate_names(), np.concatenate(parts, axis=1)
 
     def warnings(self) -> list[Doubt]:
         """Reasons, in words, to doubt the answer; empty if there are none.
@@ -366,8 +487,25 @@ class Sample:
         """The summary."""
         return self.summary()
 
+    def __repr__(self) -> str:
+        """The answer in a line."""
+        names = listed([each.name or "x" for each in self.space.parameters])
+        verdict = headline(
+            self.log_normalizer, self.log_normalizer_stderr, len(self.messages)
+        )
+        return (
+            f"<Sample of {names}: {verdict.partition(', see')[0]}; "
+            f"{self.num_replicates} replicates of {self.num_particles} particles>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The answer in a notebook."""
+        from annealax.report.notebook import sample_html  # noqa: PLC0415
+
+        return sample_html(self)
+
     def plot(self) -> "Figure":
-        """Pictures of the answer, as a matplotlib figure."""
+        """Pictures of the answer, as a matplotlib figure that a notebook shows."""
         from annealax.report.charts import draw_sample  # noqa: PLC0415
 
         return draw_sample(self)

@@ -5,24 +5,34 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from annealax._doubts import Doubt
 from annealax._estimates import tail_factor
+from annealax._words import PARAMETER_HEADERS, headline, parameter_cells
 from annealax.auto.result import Sample
 
 _MAX_ROWS = 12
 _WIDTH = 79
+_INDENT = " " * 10
 
 
 def summarise(sample: Sample) -> str:
     """All that matters about an answer, as text of at most one screen."""
+    value, error = sample.log_normalizer, sample.log_normalizer_stderr
     low, high = sample.log_normalizer_interval()
+    verdict = headline(value, error, len(sample.messages)).replace("±", "+-")
     lines = [
-        f"log Z  {sample.log_normalizer:.4f} +- {sample.log_normalizer_stderr:.4f}   "
-        f"({sample.num_replicates} replicates of {sample.num_particles} particles)",
-        f"       {low:.4f} to {high:.4f} with a probability of 95 %",
-        f"ESS    {sample.ess:.0f} of {len(sample.log_weights)} draws"
-        + _tail(sample.pareto_k),
+        f"{verdict}{':' if sample.messages else '.'}".replace(", see below", ""),
+        *_doubts(sample.messages),
         "",
-        *_doubts(sample),
+        f"log Z     {value:.4f} +- {error:.4f}; with a probability of 95 % between "
+        f"{low:.4f} and",
+        f"{_INDENT}{high:.4f}, by {sample.num_replicates} independent runs "
+        f"(replicates) of {sample.num_particles} particles",
+        *_line(
+            "draws",
+            f"{len(sample.log_weights)} with weights, worth {sample.ess:.0f} without"
+            f"{_tail(sample.pareto_k)}",
+        ),
         "",
         *_parameters(sample),
         "",
@@ -37,38 +47,37 @@ def summarise(sample: Sample) -> str:
 def _tail(k: float) -> str:
     if math.isnan(k):
         return ""
-    widened = " (error bar widened for it)" if tail_factor(k) > 1 else ""
-    return f"; tail of the weights: Pareto k {k:.2f}{widened}"
+    widened = "; error bar widened for it" if tail_factor(k) > 1 else ""
+    kind = "light" if k <= 0.35 else "heavy" if k <= 0.7 else "too heavy to trust"
+    return f"; the tail of the weights is {kind} (Pareto k {k:.2f} of 0.7{widened})"
 
 
-def _doubts(sample: Sample) -> Iterator[str]:
-    if not sample.messages:
-        yield "No reason to doubt this answer was found."
-        return
-    yield "Reasons to doubt this answer:"
-    for message in sample.messages:
+def _doubts(messages: tuple[Doubt, ...]) -> Iterator[str]:
+    for message in messages:
         yield from _wrap(message, "  - ", "    ")
+        yield from _wrap(f"[{message.code}: {Doubt.CODES[message.code][1]}]", *_REMEDY)
+
+
+_REMEDY = ("    ", "    ")
 
 
 def _parameters(sample: Sample) -> Iterator[str]:
-    names = sample.space.coordinate_names()
-    mean, std, error = (
-        _flat(sample, each)
-        for each in (sample.mean(), sample.std(), sample.mean_stderr())
-    )
-    width = max(9, *(len(name) for name in names[:_MAX_ROWS]))
-    yield f"{'parameter':<{width}}  {'mean':>11}  {'+-':>9}  {'sd':>10}"
-    for name, m, e, s in list(zip(names, mean, error, std, strict=True))[:_MAX_ROWS]:
-        yield f"{name:<{width}}  {m:>11.5g}  {e:>9.2g}  {s:>10.4g}"
+    names, columns = sample.columns()
+    weights = np.asarray(sample.weights, np.float64)
+    weights = weights / weights.sum()
+    shown = list(zip(names, columns.T, strict=True))[:_MAX_ROWS]
+    rows = [
+        (name, *parameter_cells(column, weights, sample.num_replicates))
+        for name, column in shown
+    ]
+    rows.insert(0, ("parameter", *PARAMETER_HEADERS))
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for name, *cells in rows:
+        texts = [f"{c:>{w}}" for c, w in zip(cells, widths[1:], strict=True)]
+        yield f"{name:<{widths[0]}}  {'  '.join(texts)}"
     if len(names) > _MAX_ROWS:
         yield f"... and {len(names) - _MAX_ROWS} more"
-
-
-def _flat(sample: Sample, values) -> np.ndarray:
-    if not sample.space.named:
-        return np.ravel(values)
-    names = [each.name for each in sample.space.parameters]
-    return np.concatenate([np.ravel(values[name]) for name in names])
+    yield "3.702(4) means 3.702 +- 0.004; columns with % are quantiles."
 
 
 def _modes(sample: Sample) -> Iterator[str]:
@@ -77,11 +86,10 @@ def _modes(sample: Sample) -> Iterator[str]:
         return
     shown = ", ".join(f"{weight:.3f}" for weight in weights[:6])
     more = ", ..." if len(weights) > 6 else ""
-    yield from _wrap(
-        f"{len(weights)} peaks among the draws; share of the draws nearest to each: "
+    yield from _line(
+        "peaks",
+        f"{len(weights)} among the draws; share of the draws nearest to each: "
         f"{shown}{more}",
-        "",
-        "  ",
     )
 
 
@@ -94,7 +102,7 @@ def _search(sample: Sample) -> Iterator[str]:
         hits = f", the rarest {search.hits.min()} times"
     limited = "; nowhere else" if search.is_limited else ""
     text = (
-        f"search  {search.num_points} points {search.where}{limited}; {found}{hits}; a "
+        f"{search.num_points} points {search.where}{limited}; {found}{hits}; a "
         f"further one is found with 95 % if {search.smallest_share:.1g} of the points "
         "lead to it"
     )
@@ -103,24 +111,22 @@ def _search(sample: Sample) -> Iterator[str]:
             f"; second opinion ({search.other_start}): log Z "
             f"{search.other_log_normalizer:.3f} +- {search.other_stderr:.2g}"
         )
-    yield from _wrap(text, "", "        ")
+    yield from _line("search", text)
     if sample.choices.get("second thoughts", "none") != "none":
-        line = f"again   {sample.choices['second thoughts']}"
-        yield from _wrap(line, "", "        ")
+        yield from _line("again", sample.choices["second thoughts"])
 
 
 def _choices(sample: Sample) -> Iterator[str]:
     rates = np.asarray(sample.steps.acceptance_rate).mean(axis=0)
-    yield from _wrap(f"start   {sample.choices['start']}", "", "        ")
-    yield from _wrap(
-        f"ladder  {len(sample.betas) - 1} transitions; HMC of {sample.num_leapfrog} "
-        f"leapfrogs, step sizes {sample.step_sizes.min():.2g} to "
-        f"{sample.step_sizes.max():.2g}, acceptance {rates.min():.2f} to "
-        f"{rates.max():.2f}",
-        "",
-        "        ",
+    yield from _line("start", sample.choices["start"])
+    yield from _line(
+        "steps",
+        f"{len(sample.betas) - 1} from the start to your density (the ladder of "
+        f"temperatures); at each, HMC of {sample.num_leapfrog} leapfrogs with step "
+        f"size {sample.step_sizes.min():.2g} to {sample.step_sizes.max():.2g}, "
+        f"{rates.min():.0%} to {rates.max():.0%} accepted",
     )
-    yield from _wrap(f"flows   {sample.choices['flows']}", "", "        ")
+    yield from _line("flows", sample.choices["flows"])
 
 
 def _costs(sample: Sample) -> Iterator[str]:
@@ -128,12 +134,15 @@ def _costs(sample: Sample) -> Iterator[str]:
         f"{stage.name} {stage.evaluations:.2g} ({stage.seconds:.1f} s)"
         for stage in sample.stages
     )
-    yield from _wrap(
-        f"cost    {sample.num_evaluations:.3g} density evaluations in "
-        f"{sample.seconds:.1f} s, compilation included: {parts}",
-        "",
-        "        ",
+    yield from _line(
+        "cost",
+        f"{sample.num_evaluations:.3g} density evaluations in {sample.seconds:.1f} s, "
+        f"compilation included: {parts}",
     )
+
+
+def _line(label: str, text: str) -> Iterator[str]:
+    return _wrap(text, f"{label:<{len(_INDENT)}}", _INDENT)
 
 
 def _wrap(text: str, first: str, rest: str) -> Iterator[str]:

@@ -26,6 +26,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from annealax import Chain, observables
 from annealax._estimates import weighted_quantiles
+from annealax._words import estimate_text
 from annealax.report.read import (
     Comparison,
     Decoder,
@@ -35,7 +36,7 @@ from annealax.report.read import (
     Run,
     named_draws,
 )
-from annealax.report.tables import budget_text, estimate_text
+from annealax.report.tables import budget_text
 
 PALETTE: Mapping[str, tuple[str, str]] = {
     "ground": ("#f7f6f3", "#16181d"),
@@ -127,7 +128,7 @@ def compose(panels: Sequence[Panel], title: str = "") -> Figure:
     with style():
         columns = min(3, len(panels))
         rows = -(-len(panels) // columns)
-        figure = Figure(
+        figure = Picture(
             (4.0 * columns, 2.9 * rows + 0.4 * bool(title)), layout="constrained"
         )
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -817,8 +818,8 @@ def decoder_panels(decoder: Decoder) -> list[Panel]:
 # A result in memory.
 
 
-def draw_sample(sample: Any) -> Figure:
-    """What `annealax.sample` found: replicates, ladder, weights, pairs, marginals."""
+def draws_of(sample: Any) -> Draws:
+    """The draws of what `annealax.sample` found."""
     space = sample.space
     values = {
         each.name if space.named else "": np.asarray(
@@ -826,7 +827,41 @@ def draw_sample(sample: Any) -> Figure:
         )
         for each in space.parameters
     }
-    draws = named_draws(values, np.asarray(sample.weights))
+    count = len(sample.replicate_log_normalizers)
+    return named_draws(values, np.asarray(sample.weights), None, count)
+
+
+def draws_of_run(result: Any) -> Draws:
+    """The draws of one run of a sampler."""
+    return named_draws({"": np.asarray(result.x)}, np.asarray(result.weights))
+
+
+def passes_of(sample: Any) -> Passes:
+    """Log Z of its replicates."""
+    return Passes(
+        np.asarray(sample.replicate_log_normalizers),
+        np.asarray(sample.replicate_stderrs),
+        sample.log_normalizer,
+        sample.log_normalizer_stderr,
+    )
+
+
+class Picture(Figure):
+    """A figure that a notebook shows, and that `show` opens in a viewer."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
+
+    def show(self, warn: bool = True) -> None:
+        """Open the picture in the viewer of this computer."""
+        from PIL import Image  # noqa: PLC0415 (comes with matplotlib)
+
+        Image.open(io.BytesIO(png(self))).show()
+
+
+def draw_sample(sample: Any) -> Figure:
+    """What `annealax.sample` found: replicates, ladder, weights, pairs, marginals."""
+    draws = draws_of(sample)
     steps = sample.steps
     work = np.asarray(steps.free_energy + steps.log_ratio, np.float64)
     ladder = Ladder(
@@ -837,12 +872,7 @@ def draw_sample(sample: Any) -> Figure:
         np.asarray(steps.acceptance_rate),
         np.asarray(sample.step_sizes),
     )
-    passes = Passes(
-        np.asarray(sample.replicate_log_normalizers),
-        np.asarray(sample.replicate_stderrs),
-        sample.log_normalizer,
-        sample.log_normalizer_stderr,
-    )
+    passes = passes_of(sample)
     doubts = len(sample.warnings())
     title = f"log Z = {estimate_text(sample.log_normalizer, passes.error)}"
     return compose(

@@ -20,6 +20,7 @@ import jinja2
 from markupsafe import Markup
 
 import annealax
+from annealax._doubts import Doubt
 from annealax._errors import InvalidInputError
 from annealax.experiments.files import writing
 from annealax.experiments.jobs import ExperimentJob, MainJob, SampleJob
@@ -115,6 +116,23 @@ def write(path: Path, text: str) -> Path:
     with writing(path) as file:
         file.write(text.encode())
     return path
+
+
+@dataclasses.dataclass(frozen=True)
+class Remark:
+    """A reason to doubt an answer, and what helps."""
+
+    text: str
+    remedy: str
+
+
+def remedies(doubts: Iterable[str]) -> list[Remark]:
+    """Reasons to doubt, as sentences, with what helps where their code is known."""
+    found = []
+    for doubt in doubts:
+        _, remedy = Doubt.CODES.get(getattr(doubt, "code", ""), ("", ""))
+        found.append(Remark(tables.sentence(str(doubt)), remedy))
+    return found
 
 
 # The kinds of pages.
@@ -280,11 +298,12 @@ def _fill(template: str, folder: Folder | None, **context: Any) -> str:
             "settings": tables.settings_table(folder.asked, _known(folder.asked)[1]),
             "software": tables.software_table(folder),
         }
-    return _environment().get_template(template).render(**context)
+    return environment().get_template(template).render(**context)
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Templates, which escape all that they are given."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("annealax.report"),
         autoescape=True,

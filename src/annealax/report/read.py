@@ -86,6 +86,8 @@ class Draws:
         weights: Of the rows; they add up to one.
         exact: Exact draws, one row for each, or None.
         named: Whether somebody gave the names.
+        num_replicates: Replicates that they are of, as many of each, one after the
+            other.
     """
 
     names: tuple[str, ...]
@@ -93,12 +95,15 @@ class Draws:
     weights: np.ndarray
     exact: np.ndarray | None = None
     named: bool = False
+    num_replicates: int = 1
 
     def columns(self, indices: list[int]) -> "Draws":
         """These columns only."""
         exact = None if self.exact is None else self.exact[:, indices]
         names = tuple(self.names[index] for index in indices)
-        return Draws(names, self.values[:, indices], self.weights, exact, self.named)
+        return dataclasses.replace(
+            self, names=names, values=self.values[:, indices], exact=exact
+        )
 
     def vectors(self) -> dict[str, list[int]]:
         """Columns of each parameter that is a list of numbers."""
@@ -113,6 +118,7 @@ def named_draws(
     values: Mapping[str, np.ndarray],
     weights: np.ndarray,
     exact: np.ndarray | None = None,
+    num_replicates: int = 1,
 ) -> Draws:
     """Draws of parameters, each an array over draws and its own shape.
 
@@ -133,6 +139,7 @@ def named_draws(
         np.asarray(weights, np.float64) / np.sum(weights, dtype=np.float64),
         exact,
         named=set(values) != {""},
+        num_replicates=num_replicates if count % num_replicates == 0 else 1,
     )
 
 
@@ -378,7 +385,8 @@ class Run(Folder):
         exact = self.parameters.get("exact")
         found = {k.removeprefix("x_"): v for k, v in source.items() if k[:2] == "x_"}
         values = _ordered(self.asked, found) or {"": self.arrays["x"]}
-        return named_draws(values, weights, exact)
+        replicates = len(self.main.repeats_log_normalizer) if self.pooled else 1
+        return named_draws(values, weights, exact, replicates)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from annealax import Chain, observables
-from annealax._estimates import log_mean, weighted_quantiles
+from annealax import Chain, _words, observables
+from annealax._estimates import log_mean
 from annealax._ladder import even_betas
+from annealax._words import PARAMETER_HEADERS, estimate_text, parameter_cells
 from annealax._work.budget import Budget
 from annealax.experiments.comparison import Row as Contender
 from annealax.experiments.jobs import MainJob
@@ -164,23 +165,6 @@ def number_text(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits}f}"
 
 
-def estimate_text(value: float | None, error: float | None) -> str:
-    """A number and its error bar, to the digits that the error bar leaves.
-
-    The rule of the Particle Data Group: two digits of an error bar that begins with
-    less than 0.355, else one.
-    """
-    if value is None or not math.isfinite(value):
-        return "?"
-    if error is None or not math.isfinite(error) or error <= 0:
-        return f"{value:.4f}"
-    power = math.floor(math.log10(error))
-    lead = error / 10**power
-    digits = (1 if lead < 3.55 else 0) - power
-    digits = min(max(digits, 0), 12)
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
-
-
 def off_by_text(row: Row, truth: float | None) -> str:
     """Distance from the exact value in error bars."""
     value, error = row.log_normalizer, row.log_normalizer_stderr
@@ -283,11 +267,7 @@ def run_table(run: Run) -> Table:
 def headline(run: Run) -> str:
     """The answer in a sentence."""
     main, reasons = run.main, len(doubts(run)[0])
-    doubt = "no reason to doubt found"
-    if reasons:
-        doubt = f"{reasons} reason{'s' * (reasons > 1)} to doubt it, see below"
-    value = estimate_text(main.log_normalizer, main.log_normalizer_stderr)
-    return f"log Z = {value}; {doubt}"
+    return _words.headline(main.log_normalizer, main.log_normalizer_stderr, reasons)
 
 
 def run_remarks(run: Run) -> Iterator[str]:
@@ -360,48 +340,40 @@ def _ladder_advice(run: Run) -> Iterator[str]:
 
 def doubts(run: Run) -> tuple[list[str], list[str]]:
     """Reasons to doubt the sampler itself, and those about what it is beside."""
-    mine = [_sentence(text) for text in (*run.main.warnings, *run.training_warnings)]
+    mine = [sentence(text) for text in (*run.main.warnings, *run.training_warnings)]
     others = [
-        f"{row.label} ({row.num_transitions} steps): {_sentence(text)}"
+        f"{row.label} ({row.num_transitions} steps): {sentence(text)}"
         for row in run.rows[1:]
         for text in row.warnings
     ]
     return mine, others
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """The text with a capital and a full stop."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def parameter_table(draws: Draws) -> Table:
     """Mean, standard deviation and quantiles of each parameter."""
     total = len(draws.names)
-    mean = draws.weights @ draws.values
-    spread = np.sqrt(np.maximum(draws.weights @ (draws.values - mean) ** 2, 0))
-    rows = []
-    for index, name in enumerate(draws.names[:_MOST_ROWS]):
-        column = draws.values[:, index]
-        ends = weighted_quantiles(column, draws.weights, [0.05, 0.5, 0.95])
-        numbers = (mean[index], spread[index], *ends)
-        form = _form(spread[index])
-        rows.append((name, *(format(number, form) for number in numbers)))
-    more: tuple[str, ...] = ()
+    rows = [
+        (name, *parameter_cells(column, draws.weights, draws.num_replicates))
+        for name, column in list(zip(draws.names, draws.values.T, strict=True))[
+            :_MOST_ROWS
+        ]
+    ]
+    notes: tuple[str, ...] = ()
+    if draws.num_replicates > 1:
+        notes += ("3.702(4) means 3.702 ± 0.004, by the replicates.",)
     if total > _MOST_ROWS:
-        more = (f"The first {_MOST_ROWS} of {total}; all are in result.npz.",)
-    headers = ("mean", "sd", "5%", "50%", "95%")
+        notes += (f"The first {_MOST_ROWS} of {total}; all are in result.npz.",)
     return Table(
         "Parameters",
-        (Column("parameter"), *map(Column, headers)),
+        (Column("parameter"), *map(Column, PARAMETER_HEADERS)),
         tuple(rows),
-        notes=more,
+        notes=notes,
     )
-
-
-def _form(spread: float) -> str:
-    """How to write numbers that spread so much: to four digits of the spread."""
-    if not math.isfinite(spread) or not 1e-4 < spread < 1e5:
-        return ".4g"
-    return f".{max(0, 3 - math.floor(math.log10(spread)))}f"
 
 
 def runs_table(runs: Mapping[str, Run]) -> Table:
@@ -512,6 +484,15 @@ def chain_rows(chain: Chain) -> Iterator[tuple[str, float, float, float | None]]
 def chain_table(run: Run, chain: Chain) -> Table:
     """Expectations by particle MCMC, with their error bars."""
     chains, steps = chain.accepted.shape
+    title = (
+        f"{run.asked.name}: PIMH with {method_text(run)}, {chains} × {steps} "
+        f"iterations of {run.chain_particles} particles"
+    )
+    return expectations_table(title, chain)
+
+
+def expectations_table(title: str, chain: Chain) -> Table:
+    """Expectations by particle MCMC."""
     columns = (
         Column("expectation of"),
         Column("mean"),
@@ -522,12 +503,7 @@ def chain_table(run: Run, chain: Chain) -> Table:
     for name, mean, error, time in chain_rows(chain):
         value, _, bar = estimate_text(mean, error).partition(" ± ")
         rows.append((name, value, bar, "" if time is None else f"{time:.2f}"))
-    return Table(
-        f"{run.asked.name}: PIMH with {method_text(run)}, {chains} × {steps} "
-        f"iterations of {run.chain_particles} particles",
-        columns,
-        tuple(rows),
-    )
+    return Table(title, columns, tuple(rows))
 
 
 def chain_remarks(chain: Chain, num_particles: int) -> Iterator[str]:
@@ -545,7 +521,7 @@ def chain_remarks(chain: Chain, num_particles: int) -> Iterator[str]:
         f"Accepted {chain.acceptance_rate:.0%} of proposals{took}. log Z of all "
         f"proposals together: {estimate_text(log_z, error)}."
     )
-    yield _sentence(chain.advice(num_particles))
+    yield sentence(chain.advice(num_particles))
 
 
 # A comparison of methods, and a decoder.

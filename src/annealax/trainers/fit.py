@@ -23,6 +23,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from annealax._checks import whole_number
 from annealax._doubts import Doubt
+from annealax._words import fit_line
 from annealax._work.checkpoint import Checkpoint, as_checkpoint
 from annealax._work.drive import (
     Callback,
@@ -92,6 +93,17 @@ class Fit(NamedTuple):
     compile_seconds: float
     memory: int
     rollback: Rollback | None = None
+
+    def __repr__(self) -> str:
+        """What it came to, in a line."""
+        loss = np.asarray(self.history.loss, np.float64)
+        return f"<Fit: {fit_line(len(loss), loss, len(self.warnings()))}>"
+
+    def _repr_html_(self) -> str:
+        """What it came to, in a notebook."""
+        from annealax.report.notebook import fit_html  # noqa: PLC0415
+
+        return fit_html(self)
 
     def warnings(self) -> list[Doubt]:
         """Reasons to doubt the training; empty if there are none."""

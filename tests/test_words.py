@@ -1,0 +1,46 @@
+"""Numbers and verdicts as text."""
+
+import numpy as np
+import pytest
+
+from annealax import _words
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        (3.7021, 0.004, "3.702(4)"),
+        (3.7021, 0.0123, "3.702(12)"),
+        (-12.0, 3.0, "-12.0(30)"),
+        (1234.0, 56.0, "1230(60)"),
+        (1234.0, 560.0, "1200(600)"),
+        (0.00012345, 0.0000012, "0.0001234(12)"),
+        (5.0, 0.0, "5"),
+        (np.nan, 1.0, "?"),
+        (5.25, None, "5.25"),
+    ],
+)
+def test_a_number_with_the_error_of_its_last_digits(value, error, shown):
+    assert _words.brief_text(value, error) == shown
+
+
+def test_cells_of_a_parameter():
+    """The error of the mean is that over replicates of equal weight."""
+    rng = np.random.default_rng(0)
+    values = (10 + rng.normal(size=(25, 400))).ravel()
+    weights = np.full(10_000, 1e-4)
+    mean, spread, low, middle, high = _words.parameter_cells(values, weights, 25)
+    assert mean.startswith(("10.0", "9.9"))
+    digits = int(mean.partition("(")[2].rstrip(")"))
+    assert 6 <= digits <= 14  # 0.01, known to 14 %
+    assert float(spread) == pytest.approx(1, abs=0.03)
+    np.testing.assert_allclose(
+        [float(low), float(middle), float(high)], [8.355, 10, 11.645], atol=0.06
+    )
+    assert "(" not in _words.parameter_cells(values, weights)[0]
+
+
+def test_a_headline_says_what_there_is_to_doubt():
+    assert _words.headline(3.702, 0.004, 0) == "log Z = 3.702 ± 0.004; nothing to doubt"
+    assert "2 reasons to doubt it" in _words.headline(3.702, 0.004, 2)
+    assert _words.headline(None, None, 0).startswith("log Z = ?")
