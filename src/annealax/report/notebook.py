@@ -73,7 +73,7 @@ def sample_html(sample: Any) -> str:
         f"95 % interval {low:.4f} to {high:.4f}, by {sample.num_replicates} "
         f"independent replicates of {sample.num_particles} particles; draws worth "
         f"{sample.ess:.0f} without weights. "
-        f"{tables.count_text(sample.num_evaluations)} density evaluations in "
+        f"{tables.count_text(float(sample.num_evaluations))} density evaluations in "
         f"{tables.duration_text(sample.seconds)}."
     ]
     if count > _MOST_ROWS:
