@@ -73,8 +73,9 @@ def test_passes_and_the_answer():
     levels = [line.get_ydata()[0] for line in axis.lines if len(line.get_xdata()) == 2]
     assert 1.5 in levels
     assert 1.25 in levels
-    first = charts.passes_panel(passes, pooled=False)
-    assert "the first pass" in first.caption
+    run = charts.passes_panel(passes, pooled=False)
+    assert "log Z of each pass" in run.title
+    assert "all of them pooled" in run.caption
 
 
 def test_weights_in_words():

@@ -303,9 +303,9 @@ def test_an_experiment_of_ones_own_is_found_again(tmp_path):
 def test_it_says_whether_numbers_will_be_the_same(tmp_path):
     same = Reader(page_of(tmp_path / "same")).text
     assert "it gives the same numbers; only times differ." in same
-    row = made_up.row("SMC, same time", [1.0])
+    row = made_up.row("SMC, same cost", [1.0])
     clock = Reader(page_of(tmp_path / "clock", rows=[row])).text
-    assert "how many temperatures SMC gets for the same time" in clock
+    assert "how many temperatures SMC gets for the same cost" in clock
     made_up.write_sample(tmp_path / "timed")
     edit(tmp_path / "timed" / "settings.json", settings={"budget": "20s"})
     timed = Reader(render(read(tmp_path / "timed"))).text

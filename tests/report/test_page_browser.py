@@ -36,7 +36,7 @@ def pages(tmp_path_factory):
             overrides={LONG: list(range(40 + index)), "csv": "/a" * 90},
             rows=[
                 made_up.row(
-                    "SMC, same time", [1.0, 2.0], warnings=[made_up.doubt("x" * 90)]
+                    "SMC, same cost", [1.0, 2.0], warnings=[made_up.doubt("x" * 90)]
                 )
             ],
             numbers=made_up.arrays(shape=(8, 8) if index else (3,), seed=index),

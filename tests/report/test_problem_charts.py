@@ -60,6 +60,7 @@ def test_flows_move_the_particles():
     shift = flows.replicate(Loc(jnp.asarray([10.0, 10.0])), 1)
     start, end = populations(jr.key(0), sampler(1, 50), shift, [0, 1])
     np.testing.assert_allclose(end.moved, start.x + 10, atol=1e-4)
+    np.testing.assert_array_equal(end.before, start.x)
 
 
 @pytest.mark.parametrize("helped", [False, True])
@@ -69,7 +70,7 @@ def test_particles_at_temperatures(helped):
     run = SimpleNamespace(name="made-up", seed=0, sampler=made, flows=shift)
     figures = problem_charts.temperatures(run)
     figure = figures["temperatures.png"]()
-    assert len(figure.axes) == (8 if helped else 4)
+    assert len(figure.axes) == (12 if helped else 4)
     assert "all 4 temperatures" in figure.get_suptitle()
     titles = [axis.get_title() for axis in figure.axes[:4]]
     assert titles == ["β = 0, start", "β = 0.333", "β = 0.667", "β = 1, target"]

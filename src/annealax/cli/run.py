@@ -53,7 +53,7 @@ def work(place: Workplace, job: RunJob, problem: Problem) -> Done:
 
 
 def as_arrays(outcome: Outcome) -> dict[str, Any]:
-    """What `result.npz` holds: the first pass in full, and the training."""
+    """What `result.npz` holds: the first pass in full, all pooled, the training."""
     result, particles = outcome.main.result, outcome.main.result.particles
     arrays = {
         "x": result.x,
@@ -64,6 +64,8 @@ def as_arrays(outcome: Outcome) -> dict[str, Any]:
         "log_normalizer": result.log_normalizer,
         "log_normalizer_stderr": result.log_normalizer_stderr,
         "log_normalizer_true": np.nan if outcome.truth is None else outcome.truth,
+        "pooled_log_normalizer": outcome.main.log_normalizer,
+        "pooled_log_normalizer_stderr": outcome.main.log_normalizer_stderr,
         "betas": outcome.main.sampler.path.betas,
         "repeats_log_normalizer": outcome.main.log_normalizers,
         "repeats_log_normalizer_stderr": outcome.main.stderrs,
@@ -122,8 +124,8 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
             {
                 "label": row.label,
                 "num_transitions": row.num_transitions,
-                "log_normalizer": json_number(row.result.log_normalizer),
-                "log_normalizer_stderr": json_number(row.result.log_normalizer_stderr),
+                "log_normalizer": json_number(row.log_normalizer),
+                "log_normalizer_stderr": json_number(row.log_normalizer_stderr),
                 "repeats_log_normalizer": list(map(json_number, row.log_normalizers)),
                 "repeats_ess": list(map(json_number, row.ess)),
                 "repeats_lowest_ess": list(map(json_number, row.lowest_ess)),

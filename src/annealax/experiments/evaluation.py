@@ -6,8 +6,9 @@ run`: train, deploy, and compare with plain SMC at the same cost.
 
 import dataclasses
 import functools
+import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +19,7 @@ from jaxtyping import PRNGKeyArray
 
 from annealax._checks import seed_number
 from annealax._doubts import Doubt
+from annealax._estimates import log_mean, pooled_stderr
 from annealax._result import Result
 from annealax._sampler import Sampler, jitted_pass, pass_arguments
 from annealax._work.checkpoint import Checkpoint, once
@@ -48,7 +50,8 @@ class Evaluation:
         stderrs: The error bar that each pass gave for it.
         ess: Final effective sample size of every pass, as a fraction of N.
         lowest_ess: The lowest along the ladder, before resampling.
-        seconds: Time of the fastest pass, after compilation.
+        seconds: Time of the fastest pass, after compilation; in `run_experiment` all
+            samplers take turns, so that load slows them alike.
     """
 
     label: str
@@ -65,6 +68,16 @@ class Evaluation:
     def num_transitions(self) -> int:
         """Annealing transitions of a pass."""
         return self.sampler.path.num_transitions
+
+    @property
+    def log_normalizer(self) -> float:
+        """Logarithm of the mean of Z over the passes."""
+        return log_mean(self.log_normalizers)
+
+    @property
+    def log_normalizer_stderr(self) -> float:
+        """Its standard error."""
+        return pooled_stderr(self.log_normalizers, self.stderrs)
 
     @property
     def mean(self) -> float:
@@ -317,7 +330,7 @@ def run_experiment(
     """Train, deploy, and compare with plain SMC at the same cost.
 
     The same seed gives the same numbers; only how many temperatures SMC gets for the
-    same cost depends on the clock (the setting `smc_transitions` fixes it).
+    same cost depends on the machine (the setting `smc_transitions` fixes it).
 
     Args:
         settings: The experiment, or its problem if that is built already.
@@ -353,14 +366,27 @@ def run_experiment(
         **stages.options("deployment"),
     )
     plain = method == "smc"
-    others = () if plain else _plain_smc(key_compare, problem, main, stages)
-    return Outcome(name, method, seed, problem, fitted, (main, *others))
+    found: tuple[Evaluation, ...] = (main,)
+    if not plain:
+        found = (main, *_plain_smc(key_compare, problem, main, stages))
+        times = once(
+            stages.checkpoint,
+            "pass-seconds",
+            lambda: times_in_turn(key_compare, found),
+            identity={"work": "pass-seconds"},
+        )
+        found = tuple(map(_with_seconds, found, times))
+    return Outcome(name, method, seed, problem, fitted, found)
+
+
+def _with_seconds(evaluation: Evaluation, seconds: float) -> Evaluation:
+    return dataclasses.replace(evaluation, seconds=seconds)
 
 
 def _plain_smc(
     key: PRNGKeyArray, problem: Problem, main: Evaluation, stages: Stages
 ) -> tuple[Evaluation, ...]:
-    """Plain SMC with the same temperatures, and with as many as take the same time."""
+    """Plain SMC with the same temperatures, and with as many as cost the same."""
     settings = problem.settings
 
     def smc(count: int, label: str, stage: str) -> Evaluation:
@@ -379,13 +405,43 @@ def _plain_smc(
     count = settings.smc_transitions
     if count > 0:
         return same_ladder, smc(count, "SMC, given ladder", "smc-given-ladder")
-    ratio = main.seconds / same_ladder.seconds
-    count = once(  # it depends on the clock, so the first one counts
+    count = settings.num_transitions * once(  # measured, so the first one counts
         stages.checkpoint,
-        "smc-transitions",
-        lambda: round(settings.num_transitions * ratio),
-        identity={"work": "smc-transitions"},
+        "smc-same-cost",
+        lambda: _ladders_for(key, main, same_ladder),
+        identity={"work": "smc-same-cost"},
     )
-    if count <= settings.num_transitions:  # flows cost nothing to speak of
+    if count == settings.num_transitions:  # flows cost nothing to speak of
         return (same_ladder,)
-    return same_ladder, smc(count, "SMC, same time", "smc-same-time")
+    return same_ladder, smc(count, "SMC, same cost", "smc-same-cost")
+
+
+def _ladders_for(key: PRNGKeyArray, main: Evaluation, plain: Evaluation) -> int:
+    """How many times the ladder plain SMC may have for what a pass with flows costs.
+
+    Rounded up: plain SMC gets no less, and the same on every machine of a kind.
+    """
+    with_flows, without = times_in_turn(key, [main, plain])
+    return max(1, math.ceil(with_flows / without))
+
+
+_CALIBRATION_SECONDS = 1.0
+_CALIBRATION_PASSES = (3, 30)
+"""Passes of each kind that are timed: at least, and at most within the seconds."""
+
+
+def times_in_turn(key: PRNGKeyArray, evaluations: Sequence[Evaluation]) -> list[float]:
+    """Time of a pass of each sampler, the fastest of several.
+
+    They take turns: what else the machine does at a time slows all of them alike.
+    """
+    fewest, most = _CALIBRATION_PASSES
+    best, began = [math.inf] * len(evaluations), time.perf_counter()
+    for index in range(most):
+        if index >= fewest and time.perf_counter() - began > _CALIBRATION_SECONDS:
+            break
+        for which, each in enumerate(evaluations):
+            start = time.perf_counter()
+            jax.block_until_ready(each.sampler.run(key, each.flows))
+            best[which] = min(best[which], time.perf_counter() - start)
+    return best

@@ -110,8 +110,8 @@ class Experiment(Settings, ABC):
     num_repeats: Count = Field(10, description="independent passes behind the spread")
     smc_transitions: CountOrZero = Field(
         0,
-        description="temperatures of SMC at the same cost; 0: as many as take the "
-        "same time",
+        description="temperatures of SMC to compare with; 0: as many times the ladder "
+        "as cost what a pass with flows costs, rounded up",
     )
 
     @model_validator(mode="after")

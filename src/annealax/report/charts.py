@@ -243,7 +243,7 @@ def passes_panel(passes: Passes, *, pooled: bool) -> Panel:
         axis.set_ylim(*limits(np.concatenate(reach)))
 
     what = "replicate" if pooled else "pass"
-    answer = "all of them pooled" if pooled else "the first pass, which is reported"
+    answer = "all of them pooled" if len(passes.values) > 1 else "the answer"
     exact = "" if passes.truth is None else "; dashed: exact"
     return Panel(
         f"log Z of each {what}",

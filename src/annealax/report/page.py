@@ -353,13 +353,13 @@ def _numbers(run: Run) -> list[tuple[str, str, str]]:
     main = run.main
     count = len(main.repeats_log_normalizer)
     value = tables.estimate_text(main.log_normalizer, main.log_normalizer_stderr)
-    note = f"{count} replicates pooled" if run.pooled else "one pass, its own error bar"
+    what = "replicates" if run.pooled else "passes"
+    note = f"{count} {what} pooled" if count > 1 else "one pass, its own error bar"
     cards = [("log Z", value, note)]
     if run.truth is not None:
         off = tables.off_by_text(main, run.truth)
         cards.append(("exact log Z", tables.number_text(run.truth), f"off by {off}"))
     if main.spread is not None:
-        what = "replicates" if run.pooled else "passes"
         spread = f"spread from one to another {tables.number_text(main.spread)}"
         cards.append((f"mean of {count} {what}", tables.number_text(main.mean), spread))
     draws, ess, when = run.num_draws, run.ess, ""
@@ -462,8 +462,8 @@ def _again(found: Run | Comparison | Decoder) -> str:
             "numbers differ within their error bars."
         )
     more = ""
-    if isinstance(found, Run) and any("same time" in row.label for row in found.rows):
-        more = ", and with them how many temperatures SMC gets for the same time"
+    if isinstance(found, Run) and any("same cost" in row.label for row in found.rows):
+        more = ", and with them how many temperatures SMC gets for the same cost"
     return (
         "With the versions below, on the same kind of machine, it gives the same "
         f"numbers; only times differ{more}."

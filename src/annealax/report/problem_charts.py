@@ -24,6 +24,7 @@ from annealax._sampler import Sampler
 from annealax.flows.base import select
 from annealax.report.charts import (
     BLUE,
+    FAINT,
     ORANGE,
     compose,
     magnetisation_panel,
@@ -47,13 +48,15 @@ class Population(NamedTuple):
 
     Attributes:
         beta: Inverse temperature.
+        before: Where they came from, at the temperature before.
         moved: Where the flow put them, before reweighting.
-        moved_weights: Their weights then.
+        moved_weights: Their weights in both places.
         x: Where they are after reweighting, resampling and the kernel.
         weights: Their weights now.
     """
 
     beta: float
+    before: np.ndarray
     moved: np.ndarray
     moved_weights: np.ndarray
     x: np.ndarray
@@ -71,22 +74,27 @@ def populations(
     `Sampler.run` keeps only the last, so this is a pass of its own.
     """
     key_init, key_steps = jr.split(key)
-    particles = sampler.init(key_init)
+    particles = _start(sampler, key_init)
     betas = np.asarray(sampler.path.betas)
     kept: dict[int, Population] = {}
     if 0 in indices:
-        kept[0] = _population(0.0, particles.x, particles.weights, particles)
+        kept[0] = _population(0.0, particles, particles.x, particles)
     identity = Identity(sampler.path.shape)  # type: ignore[call-arg]
     for k in range(sampler.path.num_transitions):
         flow = identity if flows is None else select(flows, k)
         edge = jax.tree.map(lambda leaf, k=k: leaf[k], sampler.path.edges)
-        before = particles.weights
+        before = particles
         particles, moved = _step(
             sampler, jr.fold_in(key_steps, k), particles, flow, edge
         )
         if k + 1 in indices:
-            kept[k + 1] = _population(betas[k + 1], moved, before, particles)
+            kept[k + 1] = _population(betas[k + 1], before, moved, particles)
     return [kept[index] for index in sorted(kept)]
+
+
+@eqx.filter_jit  # one program, not thirty
+def _start(sampler: Sampler, key: PRNGKeyArray) -> Particles:
+    return sampler.init(key)
 
 
 @eqx.filter_jit
@@ -102,16 +110,17 @@ def _step(
     return particles, moved.point.x
 
 
-def _population(beta, moved, moved_weights, particles: Particles) -> Population:
+def _population(beta, before: Particles, moved, after: Particles) -> Population:
     def flat(x: Array) -> np.ndarray:
         return np.asarray(x, np.float64).reshape(x.shape[0], -1)
 
     return Population(
         float(beta),
+        flat(before.x),
         flat(moved),
-        np.asarray(moved_weights),
-        flat(particles.x),
-        np.asarray(particles.weights),
+        np.asarray(before.weights),
+        flat(after.x),
+        np.asarray(after.weights),
     )
 
 
@@ -124,18 +133,23 @@ def temperatures(run: Any) -> Figures:
 
 
 def draw_temperatures(run: Any) -> Figure:
-    """The first two coordinates of the particles, at temperatures along the ladder."""
+    """The first two coordinates of the particles, at temperatures along the ladder.
+
+    A row for where they come from, one for where the flow moves them, and one for where
+    they are after the step; without flows only the last.
+    """
     sampler, flows = run.sampler, run.flows
     chosen = spaced(sampler.path.num_transitions, _COLUMNS)
     shown = populations(jr.key(run.seed), sampler, flows, chosen)
-    rows, planar = 1 if flows is None else 2, sampler.path.shape == (2,)
+    rows, planar = 1 if flows is None else 3, sampler.path.shape == (2,)
     figure = Figure((2.1 * len(shown), 2.15 * rows + 0.55), layout="constrained")
     axes = figure.subplots(rows, len(shown), sharex=True, sharey=True, squeeze=False)
     windows = [_common_window(shown, index) for index in (0, 1)]
     for column, population in enumerate(shown):
-        if rows == 2:
-            top = axes[0, column]
-            _scatter(top, population.moved, population.moved_weights, ORANGE)
+        if rows == 3:
+            weights = population.moved_weights
+            _scatter(axes[0, column], population.before, weights, FAINT)
+            _scatter(axes[1, column], population.moved, weights, ORANGE)
         _scatter(axes[-1, column], population.x, population.weights, BLUE)
         axes[0, column].set_title(_beta_title(population.beta))
         if planar:
@@ -144,9 +158,10 @@ def draw_temperatures(run: Any) -> Figure:
         axes[0, column].set(xlim=windows[0], ylim=windows[1])
     names = [f"x[{index}]" for index in (0, 1)]
     axes[-1, 0].set_ylabel(names[1])
-    if rows == 2:
-        axes[0, 0].set_ylabel(f"moved by the flow\n{names[1]}")
-        axes[1, 0].set_ylabel(f"reweighted, moved by HMC\n{names[1]}")
+    if rows == 3:
+        words = ("as they come", "moved by the flow", "reweighted, moved again")
+        for axis, word in zip(axes[:, 0], words, strict=True):
+            axis.set_ylabel(f"{word}\n{names[1]}")
     for axis in axes[-1]:
         axis.set_xlabel(names[0])
     total = sampler.path.num_transitions + 1

@@ -41,7 +41,7 @@ class Passes:
     Attributes:
         values: log Z of each.
         errors: The error bar that each gave; empty if not known.
-        centre: The answer: the first pass, or all of them pooled.
+        centre: The answer: all of them pooled.
         error: Its error bar.
         truth: The exact value, or None.
     """

@@ -213,36 +213,35 @@ def method_text(run: Run) -> str:
 def run_table(run: Run) -> Table:
     """Log Z of each sampler, with its cost; the exact value first where it is known."""
     count, truth = len(run.main.repeats_log_normalizer), run.truth
+    what = "replicates" if run.pooled else "passes"
     columns: dict[Column, Callable[[Row], str]] = {
         Column(""): lambda row: row.label,
-        Column("steps", "annealing transitions", rank=7): lambda row: str(
+        Column("steps", "annealing transitions", rank=3): lambda row: str(
             row.num_transitions
         ),
         Column(
             "log Z",
-            "all replicates pooled" if run.pooled else "one pass, with its error bar",
+            f"all {what} pooled" if count > 1 else "one pass, with its error bar",
         ): lambda row: estimate_text(row.log_normalizer, row.log_normalizer_stderr),
         Column("off by", "distance from exact in error bars", rank=1): (
             lambda row: off_by_text(row, truth)
         ),
-        Column(
-            f"mean of {count}",
-            f"of log Z over {'replicates' if run.pooled else 'passes'}",
-            rank=2,
-        ): lambda row: number_text(row.mean),
-        Column("spread", "standard deviation over them"): lambda row: number_text(
-            row.spread
+        Column("mean", f"of log Z over {count} {what}", rank=8): lambda row: (
+            number_text(row.mean)
         ),
-        Column("low ESS", "lowest along a pass", rank=6): lambda row: percent_text(
+        Column("spread", f"of log Z from one of {count} {what} to another"): (
+            lambda row: number_text(row.spread)
+        ),
+        Column("low ESS", "lowest along a pass", rank=7): lambda row: percent_text(
             float(row.repeats_lowest_ess.mean())
         ),
         Column(
-            "ESS", "final effective sample size, of the particles", rank=3
+            "ESS", "final effective sample size, of the particles", rank=5
         ): lambda row: percent_text(float(row.repeats_ess.mean())),
         Column("time", "of a pass", rank=4): lambda row: duration_text(
             row.seconds_per_pass
         ),
-        Column("evals", "density evaluations of a pass", rank=5): lambda row: (
+        Column("evals", "density evaluations of a pass", rank=6): lambda row: (
             count_text(row.evaluations_per_pass)
         ),
     }
@@ -254,9 +253,8 @@ def run_table(run: Run) -> Table:
         exact = {"": "exact", "log Z": number_text(truth)}
         rows.insert(0, tuple(exact.get(each.header, "") for each in columns))
         strong = None if strong is None else 1
-    what = "replicates of" if run.pooled else "passes of"
     return Table(
-        f"{run.asked.name}, seed {run.asked.seed}: {count} {what} "
+        f"{run.asked.name}, seed {run.asked.seed}: {count} {what} of "
         f"{run.num_particles} particles",
         tuple(columns),
         tuple(rows),

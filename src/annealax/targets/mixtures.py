@@ -208,6 +208,7 @@ class GaussianMixture(AbstractMixture):
         whitened = (self.whitenings.reshape(-1, x.size) @ x).reshape(self.means.shape)
         return whitened - jnp.einsum("kij,kj->ki", self.whitenings, self.means)
 
+    @eqx.filter_jit  # one program, not thirty
     def sample(
         self, key: PRNGKeyArray, num_samples: int
     ) -> Float[Array, "num_samples dim"]:
