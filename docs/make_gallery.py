@@ -1,6 +1,6 @@
 """The gallery: every script of `examples/` as a notebook that was run, and its picture.
 
-    python docs/make_gallery.py            # all of it, into docs/gallery and docs/images/gallery
+    python docs/make_gallery.py            # all, into docs/gallery
     python docs/make_gallery.py bimodal    # one
 
 A script is a notebook in the percent format: its first cell says what it shows.
@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import jupytext
+from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +28,9 @@ def run(name: str, folder: Path) -> tuple[Path, Path]:
     notebook = jupytext.read(SCRIPTS[name])
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
     place = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=900, resources=place).execute()
+    # Through files, so that no port is opened.
+    kernel = AsyncKernelManager(transport="ipc", ip=str(folder / "kernel"))
+    NotebookClient(notebook, km=kernel, timeout=900, resources=place).execute()
     for index, cell in enumerate(notebook.cells):  # the same again, where it can be
         cell["id"] = f"{name}-{index}".replace("_", "-")
         cell.metadata.clear()
@@ -38,7 +41,8 @@ def run(name: str, folder: Path) -> tuple[Path, Path]:
 
 def main(names: list[str]) -> None:
     """Make notebooks, pictures and the page."""
-    notebooks, pictures = ROOT / "docs" / "gallery", ROOT / "docs" / "images" / "gallery"
+    notebooks = ROOT / "docs" / "gallery"
+    pictures = ROOT / "docs" / "images" / "gallery"
     for folder in (notebooks, pictures):
         folder.mkdir(parents=True, exist_ok=True)
     for name in names or SCRIPTS:
@@ -54,8 +58,8 @@ def page() -> str:
     """The page, from the first cells of the scripts."""
     parts = [
         "# Gallery",
-        "Short scripts to copy from, each with the picture that it makes. They are run in "
-        "continuous integration, as notebooks. `python docs/make_gallery.py` makes this page.",
+        "Short scripts to copy from, each with the picture that it makes. Tests run them "
+        "as notebooks; `python docs/make_gallery.py` makes this page.",
     ]
     for name, path in SCRIPTS.items():
         title, *words = jupytext.read(path).cells[0].source.split("\n")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Two modes of unlike width and weight
-# A chain started in one of them would not find the other. The density is normalised, so the
-# exact log Z is 0, and 30 % of the mass is in the narrow mode.
+# A chain started in one of them would not find the other. The density is normalised,
+# so the exact log Z is 0, and 30 % of the mass is in the narrow mode.
 
 # %%
 import jax.numpy as jnp
@@ -33,9 +33,13 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained
 left.scatter(*draws.T, s=3, alpha=0.4, color="teal")
 left.set(title="draws", xlabel="x[0]", ylabel="x[1]", aspect="equal")
 values = result.replicate_log_normalizers
-right.errorbar(range(len(values)), values, result.replicate_stderrs, fmt="o", color="teal")
+right.errorbar(
+    range(len(values)), values, result.replicate_stderrs, fmt="o", color="teal"
+)
 right.axhline(0, color="black", lw=1, label="exact")
-right.axhspan(*result.log_normalizer_interval(), color="orange", alpha=0.4, label="95 %")
+right.axhspan(
+    *result.log_normalizer_interval(), color="orange", alpha=0.4, label="95 %"
+)
 right.set(title="log Z of independent runs", xlabel="run")
 right.legend()
 figure.savefig("bimodal.png", dpi=110)

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # The intensity of a point process, with its uncertainty
-# 126 pine saplings, and a log Gaussian Cox process of their intensity on 16 x 16 cells: 256
-# correlated dimensions. Whitened, the prior is the start, and few temperatures are enough.
+# 126 pine saplings, and a log Gaussian Cox process of their intensity on 16 x 16
+# cells: 256 correlated dimensions. Whitened, the prior is the start, and few
+# temperatures are enough.
 
 # %%
 import jax.numpy as jnp
@@ -29,7 +30,10 @@ print(f"CRAFT {helped.mean():.2f}, spread {helped.std():.2f}")
 field = runs[0].expectation(cox.log_intensity)
 spread = jnp.sqrt(runs[0].expectation(lambda x: (cox.log_intensity(x) - field) ** 2))
 figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
-for axis, values, name in ((axes[0], field, "log intensity"), (axes[1], spread, "its sd")):
+for axis, values, name in (
+    (axes[0], field, "log intensity"),
+    (axes[1], spread, "its sd"),
+):
     shown = axis.imshow(values.T, origin="lower", cmap="viridis")
     axis.set(title=name, xticks=[], yticks=[])
     figure.colorbar(shown, ax=axis)

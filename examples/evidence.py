@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Which of two models
-# Did all groups have one rate of success, or one each? The evidence answers, and here both
-# have closed forms to compare with.
+# Did all groups have one rate of success, or one each? The evidence answers, and here
+# both have closed forms to compare with.
 
 # %%
 import jax.numpy as jnp
-import jax.scipy.stats as stats
 import matplotlib.pyplot as plt
 import numpy as np
+from jax.scipy import stats
 from scipy.special import betaln, comb
 
 import annealax as ax

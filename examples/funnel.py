@@ -1,7 +1,8 @@
 # %% [markdown]
 # # A funnel
-# The first coordinate sets the scale of all others, over five orders of magnitude. Samplers
-# with one step size cannot enter its neck. `ax.sample` finds out which coordinate leads.
+# The first coordinate sets the scale of all others, over five orders of magnitude.
+# Samplers with one step size cannot enter its neck. `ax.sample` finds out which
+# coordinate leads.
 
 # %%
 import jax.numpy as jnp

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Learning the parameters of a model
-# The evidence of a Cox process is maximised in its variance and length scale while the flows
-# train. No derivative goes through the sampler, and the result has standard errors.
+# The evidence of a Cox process is maximised in its variance and length scale while
+# the flows train. No derivative goes through the sampler, and the result has standard
+# errors.
 
 # %%
 import jax.numpy as jnp

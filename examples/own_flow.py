@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A flow of your own
-# Whoever knows how a density is bent can say so in two lines. Any flowjax bijection works;
-# it should start as the identity.
+# Whoever knows how a density is bent can say so in two lines. Any flowjax bijection
+# works; it should start as the identity.
 
 # %%
 from typing import ClassVar
@@ -47,7 +47,11 @@ runs = {"SMC": sampler.run(jr.key(1)), "CRAFT": sampler.run(jr.key(1), trained.f
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
 for axis, (name, run) in zip(axes, runs.items(), strict=True):
-    print(f"{name}: log Z = {run.log_normalizer:.3f} +- {run.log_normalizer_stderr:.3f}")
+    print(
+        f"{name}: log Z = {run.log_normalizer:.3f} +- {run.log_normalizer_stderr:.3f}"
+    )
     axis.scatter(*run.x.T, s=1000 * run.weights, alpha=0.4, color="teal")
-    axis.set(title=f"{name}: {run.ess:.0f} effective draws", xlim=(-7, 7), ylim=(-4, 18))
+    axis.set(
+        title=f"{name}: {run.ess:.0f} effective draws", xlim=(-7, 7), ylim=(-4, 18)
+    )
 figure.savefig("own_flow.png", dpi=110)

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A Markov kernel of your own
-# Slice sampling along a random direction: no step size, no gradient. It leaves the density at
-# each temperature invariant, which is all that the sampler asks of it.
+# Slice sampling along a random direction: no step size, no gradient. It leaves the
+# density at each temperature invariant, which is all that the sampler asks of it.
 
 # %%
 import jax
@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import matplotlib.pyplot as plt
 import numpy as np
-from annealax.kernels import AbstractKernel, KernelInfo, point_at
 
 import annealax as ax
+from annealax.kernels import AbstractKernel, KernelInfo, point_at
 
 
 class RandomSlice(AbstractKernel):

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Fields of phi^4 theory, and particle MCMC
-# Below the transition a field is positive or negative nearly everywhere, and HMC does not
-# cross. Annealing keeps both signs; particle MCMC makes expectations exact.
+# Below the transition a field is positive or negative nearly everywhere, and HMC does
+# not cross. Annealing keeps both signs; particle MCMC makes expectations exact.
 
 # %%
 import jax.random as jr

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # What else could this digit be
-# A decoder turns 30 numbers into the picture of a digit. Which numbers could have made the one
-# that we see? The marginal likelihood of the picture comes with the draws.
+# A decoder turns 30 numbers into the picture of a digit. Which numbers could have
+# made the one that we see? The marginal likelihood of the picture comes with the
+# draws.
 
 # %%
 import jax
@@ -18,7 +19,9 @@ sampler = ax.Sampler(path, ax.kernels.HMC(steps, 8), num_particles=150)
 
 # %%
 result = sampler.run(jr.key(1))
-print(f"log p(picture) = {result.log_normalizer:.2f} +- {result.log_normalizer_stderr:.2f}")
+print(
+    f"log p(picture) = {result.log_normalizer:.2f} +- {result.log_normalizer_stderr:.2f}"
+)
 
 # %%
 draws = result.draws(jr.key(2), 7)

@@ -1,7 +1,7 @@
 """Every Python block of the README and the pages runs, from top to bottom.
 
-The blocks of a page share their names, as in a notebook. One that stands behind the comment
-`<!-- not run: REASON -->` is only compiled.
+The blocks of a page share their names, as in a notebook. One that stands behind the
+comment `<!-- not run: REASON -->` is only compiled.
 """
 
 import re

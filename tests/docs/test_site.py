@@ -55,12 +55,14 @@ def test_pages_ask_no_other_server(site):
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r'<(?:script|img|iframe)[^>]*\ssrc="([^"]+)"', text)
-        loaded += re.findall(r'<link[^>]*rel="(?:stylesheet|preload)"[^>]*href="([^"]+)"', text)
-        assert [each for each in loaded if each.startswith(("http:", "https:", "//"))] == []
+        links = r'<link[^>]*rel="(?:stylesheet|preload)"[^>]*href="([^"]+)"'
+        loaded += re.findall(links, text)
+        away = ("http:", "https:", "//")
+        assert [each for each in loaded if each.startswith(away)] == []
 
 
 def test_each_reader_finds_a_page_from_the_front(site):
-    """From the front page in at most two clicks: models, lattices, parts of one's own."""
+    """At most two clicks away: models, lattices, parts of one's own."""
     front = (site / "index.html").read_text(encoding="utf-8")
     for page in ("quickstart", "lattices", "own_parts", "warnings", "api/index"):
         assert f'href="{page}.html"' in front
