@@ -58,8 +58,8 @@ def page() -> str:
     """The page, from the first cells of the scripts."""
     parts = [
         "# Gallery",
-        "Short scripts to copy from, each with the picture that it makes. Tests run them "
-        "as notebooks; `python docs/make_gallery.py` makes this page.",
+        "Short scripts to copy from, each with the picture that it makes. Tests run "
+        "them as notebooks; `python docs/make_gallery.py` makes this page.",
     ]
     for name, path in SCRIPTS.items():
         title, *words = jupytext.read(path).cells[0].source.split("\n")

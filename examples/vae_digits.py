@@ -19,9 +19,8 @@ sampler = ax.Sampler(path, ax.kernels.HMC(steps, 8), num_particles=150)
 
 # %%
 result = sampler.run(jr.key(1))
-print(
-    f"log p(picture) = {result.log_normalizer:.2f} +- {result.log_normalizer_stderr:.2f}"
-)
+log_z, error = result.log_normalizer, result.log_normalizer_stderr
+print(f"log p(picture) = {log_z:.2f} +- {error:.2f}")
 
 # %%
 draws = result.draws(jr.key(2), 7)
