@@ -1,64 +1,51 @@
 """annealax: samples from hard densities, and their normalising constants.
 
 SMC samplers whose annealing steps are helped by normalising flows (CRAFT), on JAX.
+Public names are listed in `_public`, which is imported with the first of them: JAX and
+what is built on it take a second, and `annealax --help` needs none of it.
 """
 
-# ruff: noqa: E402 (the compiler and signals come first)
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
 from annealax import _command_start as _command_start
 from annealax import _compiler
 
-_compiler.avoid_faults()
+if TYPE_CHECKING:
+    from annealax._public import *  # noqa: F403
+    from annealax.experiments.runs import Run as Run
+    from annealax.experiments.runs import load_run as load_run
 
-from annealax import flows as flows
-from annealax import kernels as kernels
-from annealax import loggers as loggers
-from annealax import targets as targets
-from annealax._compilation_cache import compilation_cache as compilation_cache
-from annealax._doubts import Doubt as Doubt
-from annealax._errors import AnnealaxError as AnnealaxError
-from annealax._errors import InvalidInputError as InvalidInputError
-from annealax._errors import MissingExtraError as MissingExtraError
-from annealax._errors import SamplingError as SamplingError
-from annealax._mcmc import MarkovChains as MarkovChains
-from annealax._mcmc import mcmc as mcmc
-from annealax._particles import Particles as Particles
-from annealax._path import AbstractPath as AbstractPath
-from annealax._path import Edge as Edge
-from annealax._path import GeometricPath as GeometricPath
-from annealax._pimh import Chain as Chain
-from annealax._pimh import ChainSnapshot as ChainSnapshot
-from annealax._pimh import pimh as pimh
-from annealax._resampling import AbstractResampler as AbstractResampler
-from annealax._resampling import ESSResampling as ESSResampling
-from annealax._resampling import NoResampling as NoResampling
-from annealax._result import Result as Result
-from annealax._result import StepInfo as StepInfo
-from annealax._sampler import Sampler as Sampler
-from annealax._sampler import correct as correct
-from annealax._sampler import transport as transport
-from annealax._work.checkpoint import Checkpoint as Checkpoint
-from annealax._work.checkpoint import CheckpointWarning as CheckpointWarning
-from annealax._work.serialise import FileError as FileError
-from annealax._work.serialise import load as load
-from annealax._work.serialise import save as save
-from annealax._work.signals import Interrupted as Interrupted
-from annealax.auto import ReplicateSnapshot as ReplicateSnapshot
-from annealax.auto import Sample as Sample
-from annealax.auto import sample as sample
-from annealax.experiments.runs import Run as Run
-from annealax.experiments.runs import load_run as load_run
-from annealax.trainers import AFT as AFT
-from annealax.trainers import CRAFT as CRAFT
-from annealax.trainers import SNF as SNF
-from annealax.trainers import VI as VI
-from annealax.trainers import AbstractTrainer as AbstractTrainer
-from annealax.trainers import TrainInfo as TrainInfo
-from annealax.trainers import TrainState as TrainState
-from annealax.trainers.fit import Fit as Fit
-from annealax.trainers.fit import Snapshot as Snapshot
-from annealax.trainers.fit import fit as fit
-from annealax.trainers.learn import Learnt as Learnt
-from annealax.trainers.learn import learn as learn
-from annealax.trainers.rollback import Rollback as Rollback
+_OF_EXPERIMENTS = ("Run", "load_run")
+"""These need all experiments, which `_public` does not."""
+
 
 __version__ = "0.1.0"
+
+_compiler.avoid_faults()
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, or a module of this package."""
+    if name == "__all__":
+        return _public_names()
+    if name.startswith("__"):
+        raise AttributeError(f"module 'annealax' has no attribute {name!r}")
+    if importlib.util.find_spec(f"annealax.{name}") is not None:
+        return importlib.import_module(f"annealax.{name}")
+    place = "experiments.runs" if name in _OF_EXPERIMENTS else "_public"
+    module = importlib.import_module(f"annealax.{place}")
+    if name not in vars(module):
+        raise AttributeError(f"module 'annealax' has no attribute {name!r}")
+    return vars(module)[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_public_names()})
+
+
+def _public_names() -> list[str]:
+    public = vars(importlib.import_module("annealax._public"))
+    own = [name for name in public if not name.startswith("_")]
+    return sorted([*own, *_OF_EXPERIMENTS])

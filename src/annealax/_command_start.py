@@ -2,7 +2,7 @@
 
 Importing JAX and all that is built on it takes seconds. A library must not touch
 signals, so this only acts in a process that was started as the command `annealax`;
-`annealax.cli.main` takes over as soon as it is there.
+`annealax.cli.main` takes over once a command has imported what it needs.
 """
 
 import os
@@ -16,9 +16,9 @@ def _is_command() -> bool:
     return as_module or program.removesuffix(".exe") == "annealax"
 
 
-def _stop(signum: int, _: object) -> None:
+def stop(signum: int, _: object) -> None:
     os._exit(128 + signum)  # nothing is being written yet
 
 
 if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGINT, stop)

@@ -7,10 +7,10 @@ fused operation, which is switched off here; no number of ours changes by that.
 """
 
 import os
+import sys
 import warnings
 
 import jaxlib
-from jax._src import xla_bridge
 
 _FAULTY = ("0.10.2",)
 _SWITCH = "--xla_cpu_experimental_ynn_fusion_type"
@@ -22,7 +22,8 @@ def avoid_faults() -> None:
     if jaxlib.__version__ not in _FAULTY or _SWITCH in flags:
         return
     os.environ["XLA_FLAGS"] = f"{flags} {_SWITCH}=".strip()
-    if xla_bridge.backends_are_initialized():
+    bridge = sys.modules.get("jax._src.xla_bridge")  # JAX takes a second to import
+    if bridge is not None and bridge.backends_are_initialized():
         warnings.warn(
             f"jaxlib {jaxlib.__version__} computes some sums over more than 16 384 "
             "points wrongly, and JAX was in use before annealax was imported: import "

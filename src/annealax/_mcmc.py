@@ -9,13 +9,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
-import blackjax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from blackjax.diagnostics import ess_bulk, rhat
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from annealax._checks import unknown_name, whole_number
@@ -25,7 +23,6 @@ from annealax._path import AbstractPath, GeometricPath
 from annealax._work.drive import compile_ahead
 
 Method = Literal["hmc", "nuts"]
-_ALGORITHMS = {"hmc": blackjax.hmc, "nuts": blackjax.nuts}
 
 
 class MarkovChains(NamedTuple):
@@ -163,8 +160,10 @@ def _run(chain: _Chain, path: AbstractPath, keys: Array, initial: Array) -> _Tra
 def _one_chain(
     chain: _Chain, path: AbstractPath, key: PRNGKeyArray, x: Array
 ) -> _Trace:
+    import blackjax  # noqa: PLC0415 (importing it takes half a second)
+
     key_warmup, key_draws = jr.split(key)
-    algorithm = _ALGORITHMS[chain.method]
+    algorithm = {"hmc": blackjax.hmc, "nuts": blackjax.nuts}[chain.method]
     log_density = path.at(1.0)
     options = dict(chain.options)
     warmup = blackjax.window_adaptation(
@@ -220,6 +219,8 @@ def _as_path(
 def _summarise(
     trace: PyTree, seconds: float, compile_seconds: float, memory: int
 ) -> MarkovChains:
+    from blackjax.diagnostics import ess_bulk, rhat  # noqa: PLC0415
+
     trace = jax.tree.map(np.asarray, trace)
     observables = trace.observables
     errors = {}

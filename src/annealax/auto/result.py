@@ -11,7 +11,6 @@ import jax.random as jr
 import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, PRNGKeyArray
-from scipy import special
 
 from annealax._arviz import choose_draws, to_arviz
 from annealax._checks import whole_number
@@ -247,6 +246,8 @@ class Sample:
         """
         if not 0 < level < 1:
             raise InvalidInputError(f"level must be between 0 and 1, got {level}")
+        from scipy import special  # noqa: PLC0415 (importing it takes a while)
+
         freedom = max(self.num_replicates - 1, 1)
         quantile = float(special.stdtrit(freedom, 0.5 + 0.5 * level))
         reach = quantile * self.log_normalizer_stderr

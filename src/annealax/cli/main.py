@@ -1,44 +1,27 @@
 """The command `annealax`: its arguments, and what each becomes."""
 
 import codecs
-import contextlib
 import functools
+import importlib
 import io
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
 from rich.table import Table
 
 import annealax
+from annealax import _command_start
 from annealax._errors import AnnealaxError, InvalidInputError
-from annealax._work.budget import parse_budget
-from annealax.cli import work
-from annealax.cli.output import Output, new_console
-from annealax.cli.sample import parse_region, parse_shape, parse_support
-from annealax.experiments.comparison import DIRECT
-from annealax.experiments.experiment import Experiment
-from annealax.experiments.jobs import (
-    ChainJob,
-    CompareJob,
-    RunJob,
-    SampleJob,
-    TrainVAEJob,
-    TrainVAESettings,
-)
-from annealax.experiments.methods import METHODS
-from annealax.experiments.registry import (
-    EXPERIMENTS,
-    Found,
-    find_experiment,
-    registered_experiments,
-)
-from annealax.experiments.settings import format_value, parse_assignments, takes
-from annealax.report import write_comparison
+
+# What needs JAX is imported by the commands themselves: `--help` needs none of it.
+if TYPE_CHECKING:
+    from annealax.experiments.experiment import Experiment
+    from annealax.experiments.registry import Found
 
 Name = Annotated[
     str,
@@ -58,6 +41,9 @@ AsJson = Annotated[
 ]
 CheckpointSeconds = Annotated[float, typer.Option(help="Seconds between checkpoints.")]
 
+_METHODS = ("craft", "aft", "aft-simple", "snf", "vi", "smc", "ais")
+"""Those of `annealax.experiments.METHODS`, which need JAX."""
+
 _PLAIN = {"±": "+-", "σ": "sigma", "−": "-", "×": "x", "²": "^2", "…": "."}
 
 app = typer.Typer(
@@ -71,9 +57,6 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the command."""
-    with contextlib.suppress(ValueError):  # not in the main thread
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
     codecs.register_error("plain", _plain_characters)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -93,6 +76,9 @@ def _clean_errors(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
+        importlib.import_module("annealax.cli.work")  # takes seconds
+        if signal.getsignal(signal.SIGINT) is _command_start.stop:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             command(*args, **kwargs)
         except BrokenPipeError:
@@ -137,6 +123,13 @@ def list_experiments(
     ] = None,
 ) -> None:
     """List the experiments: ours, those of installed packages, those of files."""
+    from annealax.cli.output import new_console
+    from annealax.experiments.registry import (
+        EXPERIMENTS,
+        find_experiment,
+        registered_experiments,
+    )
+
     console = new_console()
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("name", no_wrap=True)
@@ -163,6 +156,10 @@ def list_experiments(
 @_clean_errors
 def show(name: Name) -> None:
     """Show an experiment: what it is, and its settings."""
+    from annealax.cli.output import new_console
+    from annealax.experiments.registry import find_experiment
+    from annealax.experiments.settings import format_value, takes
+
     console = new_console()
     found = find_experiment(name)
     settings = found.experiment()
@@ -202,7 +199,7 @@ def run(
     seed: Seed = 0,
     method: Annotated[
         str | None,
-        typer.Option(help=f"Method: {', '.join(METHODS)}, or one of its own."),
+        typer.Option(help=f"Method: {', '.join(_METHODS)}, or one of its own."),
     ] = None,
     out: Out = None,
     auto: Annotated[
@@ -217,6 +214,11 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Train flows, deploy them, and compare with plain SMC at the same cost."""
+    from annealax.cli import work
+    from annealax.cli.output import Output
+    from annealax.experiments.jobs import RunJob, SampleJob
+    from annealax.experiments.registry import find_experiment
+
     output = Output(quiet=quiet, as_json=as_json)
     found = find_experiment(name)
     settings, overrides = _settings(found, assignments or ())
@@ -251,6 +253,9 @@ def resume_run(
     as_json: AsJson = False,
 ) -> None:
     """Go on with a run, or with pimh, that was interrupted."""
+    from annealax.cli import work
+    from annealax.cli.output import Output
+
     work.resume(run, Output(quiet=quiet, as_json=as_json))
 
 
@@ -262,7 +267,7 @@ def compare_methods(
     ],
     methods: Annotated[
         str,
-        typer.Option(help=f"Of {', '.join([*METHODS, *DIRECT])}, or of their own."),
+        typer.Option(help=f"Of {', '.join(_METHODS)}, hmc, nuts, or of their own."),
     ] = "craft,aft,aft-simple,snf,vi,smc,hmc",
     budget: Annotated[
         str | None,
@@ -287,6 +292,12 @@ def compare_methods(
     as_json: AsJson = False,
 ) -> None:
     """Compare methods with the same budget of time or gradient evaluations."""
+    from annealax._work.budget import parse_budget
+    from annealax.cli import work
+    from annealax.cli.output import Output
+    from annealax.experiments.jobs import CompareJob
+    from annealax.experiments.registry import find_experiment
+
     output = Output(quiet=quiet, as_json=as_json)
     limit = parse_budget(budget, evaluations)
     problems = [find_experiment(name) for name in names]
@@ -328,6 +339,10 @@ def particle_mcmc(
     as_json: AsJson = False,
 ) -> None:
     """Particle MCMC with the sampler of a finished run: exact expectations."""
+    from annealax.cli import work
+    from annealax.cli.output import Output
+    from annealax.experiments.jobs import ChainJob
+
     job = ChainJob.make(
         num_steps=num_steps,
         num_chains=num_chains,
@@ -372,6 +387,11 @@ def sample(
     as_json: AsJson = False,
 ) -> None:
     """Sample any log density, with everything chosen automatically."""
+    from annealax.cli import work
+    from annealax.cli.output import Output
+    from annealax.cli.sample import parse_region, parse_shape, parse_support
+    from annealax.experiments.jobs import SampleJob
+
     sizes = parse_shape(shape)
     job = SampleJob.make(
         name=function,
@@ -413,6 +433,10 @@ def train_vae(
     as_json: AsJson = False,
 ) -> None:
     """Train the decoder of a VAE on binarised images, for targets.VAE(decoder=...)."""
+    from annealax.cli import work
+    from annealax.cli.output import Output
+    from annealax.experiments.jobs import TrainVAEJob, TrainVAESettings
+
     out = out or Path("runs") / f"vae-decoder-seed{seed}"
     named = out.suffix == ".npz"
     settings = TrainVAESettings(
@@ -442,13 +466,17 @@ def report(
     ] = None,
 ) -> None:
     """Write the page of a run again, or a page that compares several runs."""
+    from annealax.report import write_comparison
+
     print(write_comparison(runs, out))
 
 
 def _settings(
-    found: Found, assignments: Sequence[str]
-) -> tuple[Experiment, dict[str, Any]]:
+    found: "Found", assignments: Sequence[str]
+) -> "tuple[Experiment, dict[str, Any]]":
     """The experiment with the settings that the command line gives, and these."""
+    from annealax.experiments.settings import parse_assignments
+
     texts = parse_assignments(assignments)
     settings = found.experiment(**texts)
     return settings, {key: getattr(settings, key) for key in texts}
@@ -468,7 +496,7 @@ def _assignments_of(
     return found
 
 
-def _title(found: Found) -> str:
+def _title(found: "Found") -> str:
     return f"{found.name}: {_summary(found.experiment)}"
 
 

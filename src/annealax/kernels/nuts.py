@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-import blackjax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from blackjax.mcmc.hmc import HMCState
 from jaxtyping import ArrayLike
 
 from annealax._checks import whole_number
@@ -43,6 +41,9 @@ class NUTS(AbstractKernel):
 
     def move(self, key, point, log_density, beta):
         """Make `num_steps` trajectories."""
+        import blackjax  # noqa: PLC0415 (importing it takes half a second)
+        from blackjax.mcmc.hmc import HMCState  # noqa: PLC0415
+
         step_size = self.step_size(beta)
         kernel = blackjax.nuts.build_kernel()
         unit = jnp.ones(point.x.size, point.x.dtype)

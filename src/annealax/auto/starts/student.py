@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln, ndtr
 from jaxtyping import Array, Float
-from scipy import special
 
 from annealax._noise import normals
 from annealax.auto.starts.base import (
@@ -222,6 +221,8 @@ def fit_tails(x: np.ndarray, weights: np.ndarray, labels: np.ndarray) -> Tails |
         return None
     members = np.eye(labels.max() + 1)[labels] * weights[:, None]
     members /= members.sum(axis=0)
+    from scipy import special  # noqa: PLC0415 (importing it takes a while)
+
     location, factor = _whiten(x, weights, labels, members)
     inverse = np.linalg.inv(factor)
     z, places = x @ inverse.T, location @ inverse.T
