@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _OF_EXPERIMENTS = ("Run", "load_run")
 """These need all experiments, which `_public` does not."""
 
-
 __version__ = "0.1.0"
 
 _compiler.avoid_faults()

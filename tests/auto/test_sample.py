@@ -138,7 +138,7 @@ def test_an_answer_is_a_line_and_a_small_page(model):
     for words in ("nothing to doubt", "mu", "tau", "95%"):
         assert words in page
     poor = dataclasses.replace(model, messages=(ax.Doubt("few-draws", "a <b> & c"),))
-    assert "A &lt;b&gt; &amp; c." in poor._repr_html_()
+    assert "a &lt;b&gt; &amp; c." in poor._repr_html_()
     assert "add particles" in poor._repr_html_()
     assert "1 reason to doubt it" in repr(poor)
     assert model.plot()._repr_png_()[:4] == b"\x89PNG"

@@ -163,15 +163,14 @@ def test_an_answer_in_memory_is_drawn():
     rng = np.random.default_rng(0)
     count, steps = 200, 5
     shown = {"y": rng.normal(size=count), "a": rng.normal(size=(count, 2))}
-    parameters = [SimpleNamespace(name=name) for name in shown]
     lists = {
         name: np.full((4, steps), value)
         for name, value in (("free_energy", 2.0), ("log_ratio", -1.0), ("ess", 25.0))
     }
     lists |= {"resampled": np.zeros((4, steps)), "acceptance_rate": lists["ess"] / 50}
     sample = SimpleNamespace(
-        space=SimpleNamespace(named=True, parameters=parameters),
-        x=dict(sorted(shown.items())),
+        space=SimpleNamespace(named=True),
+        values=shown,
         weights=np.full(count, 1 / count),
         steps=SimpleNamespace(**lists),
         betas=np.linspace(0, 1, steps + 1),

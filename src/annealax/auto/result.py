@@ -1,6 +1,8 @@
 """What `annealax.sample` returns."""
 
 import dataclasses
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +38,9 @@ from annealax.models.base import Model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_PRIOR_DRAWS = 4000
+"""ArviZ gets at most so many draws from the prior."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,13 +211,33 @@ class Sample:
     @in_own_precision
     def x(self) -> Any:
         """The draws in the user's space: an array, or a dict of arrays."""
-        return self._in_order(self.space.values(self.vectors))
+        return self._ordered(self.space.values(self.vectors))
 
-    def _in_order(self, values: Any) -> Any:
+    def _ordered(self, values: Any) -> Any:
         """Parameters in the order in which they were given: JAX sorts names."""
         if not self.space.named:
             return values
-        return {each.name: values[each.name] for each in self.space.parameters}
+        first = [each.name for each in self.space.parameters]
+        return {name: values[name] for name in dict.fromkeys([*first, *values])}
+
+    @property
+    @in_own_precision
+    def values(self) -> Any:
+        """The draws of `x`, and with names also of what the model computes from them.
+
+        Parameters come first, in the order in which they were given.
+        """
+        return self._transformed(self.vectors)
+
+    def _transformed(self, vectors: Array) -> Any:
+        """Parameters of many vectors, and with names what the model makes of them."""
+        if not self.space.named:
+            return self.space.values(vectors)
+
+        def transform(vector: Array) -> dict[str, Array]:
+            return self.model.transform(self.space.constrain(vector)[0])
+
+        return self._ordered(jax.jit(jax.vmap(transform))(vectors))
 
     @property
     @in_own_precision
@@ -317,25 +342,25 @@ class Sample:
 
     @in_own_precision
     def mean(self) -> Any:
-        """Mean of the parameters, in the user's space."""
-        return self._in_order(self._pool(self.x).mean)
+        """Mean of the parameters, and of what the model computes from them."""
+        return self._ordered(self._pool(self.values).mean)
 
     @in_own_precision
     def mean_stderr(self) -> Any:
         """Its standard error, from the differences between replicates."""
-        return self._in_order(self._pool(self.x).stderr)
+        return self._ordered(self._pool(self.values).stderr)
 
     @in_own_precision
     def std(self) -> Any:
-        """Standard deviation of the parameters, in the user's space."""
-        values = self.x
+        """Standard deviation of what `mean` is the mean of."""
+        values = self.values
         centre = self._pool(values).mean
         square = jax.tree.map(lambda leaf, c: (leaf - c) ** 2, values, centre)
-        return self._in_order(jax.tree.map(np.sqrt, self._pool(square).mean))
+        return self._ordered(jax.tree.map(np.sqrt, self._pool(square).mean))
 
     @in_own_precision
     def quantiles(self, levels: Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
-        """Weighted quantiles of the parameters, with a first axis over the levels."""
+        """Weighted quantiles of what `mean` is the mean of; levels come first."""
         weights = np.asarray(self.weights, np.float64)
 
         def each(leaf: Array) -> np.ndarray:
@@ -343,7 +368,7 @@ class Sample:
             found = [weighted_quantiles(column, weights, levels) for column in flat.T]
             return np.stack(found, axis=1).reshape(len(levels), *leaf.shape[1:])
 
-        return self._in_order(jax.tree.map(each, self.x))
+        return self._ordered(jax.tree.map(each, self.values))
 
     @in_own_precision
     def draws(
@@ -351,8 +376,8 @@ class Sample:
     ) -> Any:
         """Unweighted draws in the user's space, chosen independently by weight.
 
-        Where parameters have names, a dict of arrays by name; else one array. The first
-        axis is over the draws.
+        Where parameters have names, a dict of arrays by name, with what the model
+        computes from them; else one array. The first axis is over the draws.
 
         Args:
             key: Random key; None for one that is always the same. A whole number alone,
@@ -369,10 +394,8 @@ class Sample:
         if num_draws is None:
             num_draws = max(1, int(self.ess))
         num_draws = whole_number("num_draws", num_draws)
-        count = len(self.log_weights)
-        key = jr.key(0) if key is None else key
-        index = jr.choice(key, count, (num_draws,), p=self.weights)
-        return self._in_order(self.space.values(self.vectors[index]))
+        index = self._drawn(jr.key(0) if key is None else key, num_draws)
+        return self._transformed(self.vectors[index])
 
     @property
     def _rooted(self) -> dict[str, Any]:
@@ -389,35 +412,106 @@ class Sample:
         together have the weights of the answer: a replicate with less than its share
         of Z leaves room in its chain for draws of one with more (`annealax._arviz`).
         R-hat and ESS so say whether replicates agree. The group `sample_stats` has the
-        log density `lp` and the replicate of each draw.
+        log density `lp` and the replicate of each draw. A model adds the groups
+        `log_likelihood`, `observed_data` and `prior` where it knows them.
 
         Args:
             num_draws: How many over all chains; None for as many as they are worth.
             seed: Seed of the resampling.
         """
         return to_arviz(
-            self.x,
+            self.values,
             self.log_weights,
             log_normalizer=self.log_normalizer,
             log_normalizer_stderr=self.log_normalizer_stderr,
             num_draws=num_draws,
             seed=seed,
+            dims=self.model.dims,
+            coords=self.model.coords,
             attributes={
                 "replicate_log_normalizers": self.replicate_log_normalizers,
                 "warnings": [f"{doubt.code}: {doubt}" for doubt in self.messages],
             },
-            further=self._further,
+            further=functools.partial(self._further, seed=seed),
             **self._rooted,
         )
 
-    def _further(self, index: np.ndarray) -> dict[str, dict[str, Any]]:
+    def _further(self, index: np.ndarray, seed: int) -> dict[str, dict[str, Any]]:
         """More groups for ArviZ, of the draws with these indices."""
 
-        def log_density(vector: Array) -> Array:
-            return self.density.log_density(self.space.constrain(vector)[0])
+        def evaluate(vector: Array) -> tuple[Array, dict[str, Array]]:
+            point = self.space.constrain(vector)[0]
+            pointwise = self.model.pointwise_log_likelihood(point)
+            return self.density.log_density(point), pointwise
 
-        values = jax.jit(jax.vmap(log_density))(self.vectors[index.ravel()])
-        return {"sample_stats": {"lp": np.asarray(values).reshape(index.shape)}}
+        found = jax.jit(jax.vmap(evaluate))(self.vectors[index.ravel()])
+        lp, pointwise = jax.tree.map(
+            lambda leaf: np.asarray(leaf).reshape(*index.shape, *leaf.shape[1:]), found
+        )
+        groups = {"sample_stats": {"lp": lp}}
+        if pointwise:
+            groups["log_likelihood"] = pointwise
+        if self.model.observed:
+            groups["observed_data"] = dict(self.model.observed)
+        if self.model.prior is not None:
+            drawn = self._prior_draws(jr.key(seed), min(index.size, _PRIOR_DRAWS))
+            groups["prior"] = {k: np.asarray(v)[None] for k, v in drawn.items()}
+        return groups
+
+    def _prior_draws(self, key: PRNGKeyArray, num_draws: int) -> dict[str, Array]:
+        """Draws from the prior, and what the model computes from them, by name."""
+        prior = self.model.prior
+        assert prior is not None
+
+        def draw(key: PRNGKeyArray) -> dict[str, Array]:
+            return self.model.transform(prior.sample(key))
+
+        found = jax.jit(jax.vmap(draw))(jr.split(key, num_draws))
+        return self._ordered(found) if self.space.named else found
+
+    @in_own_precision
+    def predict(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        key: PRNGKeyArray | None = None,
+        num_draws: int | None = None,
+    ) -> Any:
+        """New data, or anything else, from draws of the parameters.
+
+        Args:
+            function: `function(key, parameters)` of one point, random, or
+                `function(parameters)`, which is not; None for what the model says, if
+                it was made of a model that knows how its data are made.
+            key: Random key; None for one that is always the same.
+            num_draws: How many draws; None for as many as the effective sample size.
+
+        Returns:
+            What the function returns, with a first axis over the draws: of a model, a
+            dict of arrays by the name of what was observed.
+        """
+        key_draws, key_data = jr.split(jr.key(0) if key is None else key)
+        random = function is None or _takes_a_key(function)
+        if function is None and not self.model.can_predict:
+            raise InvalidInputError(
+                "predict needs a function here: this model does not say how data are "
+                "made. Give predict(function) a function of a key and of parameters, "
+                "or sample a model of NumPyro or PyMC"
+            )
+        call: Callable[..., Any] = function or self.model.predict
+        num_draws = max(1, int(self.ess)) if num_draws is None else num_draws
+        index = self._drawn(key_draws, whole_number("num_draws", num_draws))
+
+        def predict(key: PRNGKeyArray, vector: Array) -> Any:
+            point = self.space.constrain(vector)[0]
+            return call(key, point) if random else call(point)
+
+        keys = jr.split(key_data, len(index))
+        return jax.jit(jax.vmap(predict))(keys, self.vectors[index])
+
+    def _drawn(self, key: PRNGKeyArray, num_draws: int) -> Array:
+        """Indices of draws, chosen independently by weight."""
+        return jr.choice(key, len(self.log_weights), (num_draws,), p=self.weights)
 
     @in_own_precision
     def to_dataframe(self, num_draws: int | None = None, *, seed: int = 0) -> Any:
@@ -459,12 +553,15 @@ class Sample:
     @in_own_precision
     def columns(self) -> tuple[list[str], np.ndarray]:
         """All draws as a table: a name for each number, and a row for each draw."""
-        values = self.x if self.space.named else {"": self.x}
-        parts = [
-            np.asarray(values[each.name]).reshape(len(self.log_weights), -1)
-            for each in self.space.parameters
+        values = self.values if self.space.named else {"x": self.values}
+        names = [
+            f"{name}[{','.join(map(str, index))}]" if index else name
+            for name, value in values.items()
+            for index in np.ndindex(value.shape[1:])
         ]
-        return self.space.coordinate_names(), np.concatenate(parts, axis=1)
+        count = len(self.log_weights)
+        parts = [np.asarray(each).reshape(count, -1) for each in values.values()]
+        return names, np.concatenate(parts, axis=1)
 
     def warnings(self) -> list[Doubt]:
         """Reasons, in words, to doubt the answer; empty if there are none.
@@ -510,6 +607,22 @@ class Sample:
         from annealax.report.charts import draw_sample  # noqa: PLC0415
 
         return draw_sample(self)
+
+
+def _takes_a_key(function: Callable[..., Any]) -> bool:
+    """Whether a function has two arguments, of which a key is the first."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p for p in parameters if p.kind in kinds and p.default is p.empty]
+    if len(needed) not in (1, 2):
+        raise InvalidInputError(
+            "a function for predict takes (key, parameters) or (parameters); this one "
+            f"needs {len(needed)} arguments"
+        )
+    return len(needed) == 2
 
 
 @dataclasses.dataclass(frozen=True)

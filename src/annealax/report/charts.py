@@ -815,18 +815,121 @@ def decoder_panels(decoder: Decoder) -> list[Panel]:
     return [curve_panel(values, "Evidence lower bound of each batch", "nats")]
 
 
+# Models by their evidence.
+
+
+def evidence_panels(found: Any) -> list[Panel]:
+    """Probabilities of models, Bayes factors, and what priors do to them."""
+    order = sorted(found.names, key=lambda name: -found.probabilities[name])
+    panels = [_probabilities_panel(found, order), _factors_panel(found, order)]
+    if found.sensitivities:
+        panels.append(_sensitivity_panel(found))
+    return panels
+
+
+def _model_axis(axis: Axes, names: Sequence[str]) -> None:
+    """A row for each model, its name above it."""
+    for index, name in enumerate(names):
+        axis.annotate(
+            name,
+            (0, index),
+            xytext=(2, 9),
+            xycoords=axis.get_yaxis_transform(),
+            textcoords="offset points",
+            fontsize=8.5,
+            color=FAINT,
+        )
+    axis.set(yticks=[], ylim=(len(names) - 0.5, -0.85))
+    axis.spines["left"].set_visible(False)
+
+
+def _probabilities_panel(found: Any, order: Sequence[str]) -> Panel:
+    def draw(axis: Axes) -> None:
+        for index, name in enumerate(order):
+            low, high = found.probability_intervals[name]
+            prior = found.priors[found.names.index(name)]
+            axis.barh(index, found.probabilities[name], 0.3, color=BLUE, alpha=0.6)
+            axis.plot([low, high], [index, index], color=INK, lw=1.5)
+            axis.plot([prior], [index], "|", color=ORANGE, ms=13, mew=2)
+        _model_axis(axis, order)
+        axis.set(xlim=(-0.01, 1.01), xlabel="probability")
+
+    return Panel(
+        "Probability of each model",
+        "Line: 95 %, within the errors of log Z. Orange: before the data.",
+        draw,
+        height=max(1.4, 0.75 + 0.5 * len(order)),
+    )
+
+
+def _factors_panel(found: Any, order: Sequence[str]) -> Panel:
+    best = order[0]
+
+    def draw(axis: Axes) -> None:
+        reach = [0.0]
+        axis.axvline(0, color=LINE, lw=1)
+        for index, name in enumerate(order):
+            factor = found.log_bayes_factor(name, best)
+            axis.plot([factor.low, factor.high], [index, index], color=BLUE, lw=1.5)
+            axis.plot([factor.value], [index], "o", color=BLUE, ms=5, mew=0)
+            reach += [factor.low, factor.high]
+        _model_axis(axis, order)
+        axis.set(xlabel=f"log Bayes factor against {best}", xlim=limits(reach))
+        axis.xaxis.set_major_locator(MaxNLocator(5))
+
+    return Panel(
+        "Bayes factors",
+        "Logarithm, with 95 % intervals.",
+        draw,
+        height=max(1.4, 0.75 + 0.5 * len(order)),
+    )
+
+
+def _sensitivity_panel(found: Any) -> Panel:
+    def draw(axis: Axes) -> None:
+        axis.axhline(0, color=LINE, lw=1)
+        ticks = {1.0}
+        for index, (name, known) in enumerate(found.sensitivities.items()):
+            color = SERIES[index % len(SERIES)]
+            points = [(1.0, 0.0, 0.0)]
+            points += [
+                (each.power, each.change, each.stderr)
+                for each in known.scaled
+                if math.isfinite(each.change)
+            ]
+            powers, changes, errors = zip(*sorted(points), strict=True)
+            ticks |= set(powers)
+            axis.errorbar(
+                powers,
+                changes,
+                1.96 * np.asarray(errors),
+                fmt="o-",
+                ms=4,
+                lw=1.2,
+                color=color,
+                label=name,
+            )
+        axis.set_xscale("log")
+        axis.minorticks_off()
+        axis.set_xticks(sorted(ticks), [f"{tick:g}" for tick in sorted(ticks)])
+        axis.set(xlabel="power of the prior", ylabel="change of log Z")
+        axis.legend()
+
+    return Panel(
+        "What priors do",
+        "log Z with the prior to a power, normalised again: weaker on the left.",
+        draw,
+    )
+
+
 # A result in memory.
 
 
 def draws_of(sample: Any) -> Draws:
     """The draws of what `annealax.sample` found."""
-    space = sample.space
-    values = {
-        each.name if space.named else "": np.asarray(
-            sample.x[each.name] if space.named else sample.x
-        )
-        for each in space.parameters
-    }
+    named = sample.space.named
+    found = sample.values if named else {"": sample.values}
+    values = {name: np.asarray(value) for name, value in found.items()}
     count = len(sample.replicate_log_normalizers)
     return named_draws(values, np.asarray(sample.weights), None, count)
 

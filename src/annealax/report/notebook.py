@@ -93,6 +93,16 @@ def sample_html(sample: Any) -> str:
     )
 
 
+def evidence_html(found: Any) -> str:
+    """A comparison of models by their evidence."""
+    return render(
+        found.headline(),
+        doubts=found.warnings(),
+        found=tables.evidence_tables(found),
+        panels=charts.evidence_panels(found),
+    )
+
+
 def result_html(result: Any) -> str:
     """One run of a sampler."""
     doubts = result.warnings()

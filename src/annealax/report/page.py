@@ -131,7 +131,7 @@ def remedies(doubts: Iterable[str]) -> list[Remark]:
     found = []
     for doubt in doubts:
         _, remedy = Doubt.CODES.get(getattr(doubt, "code", ""), ("", ""))
-        found.append(Remark(tables.sentence(str(doubt)), remedy))
+        found.append(Remark(f"{doubt.rstrip('.')}.", remedy))
     return found
 
 

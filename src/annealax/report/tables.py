@@ -6,6 +6,7 @@ out the columns that matter least where there is no room for all; pages have the
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,13 @@ from rich.table import Table as RichTable
 from annealax import Chain, _words, observables
 from annealax._estimates import log_mean
 from annealax._ladder import even_betas
-from annealax._words import PARAMETER_HEADERS, estimate_text, parameter_cells
+from annealax._words import (
+    PARAMETER_HEADERS,
+    brief_text,
+    estimate_text,
+    listed,
+    parameter_cells,
+)
 from annealax._work.budget import Budget
 from annealax.experiments.comparison import Row as Contender
 from annealax.experiments.jobs import MainJob
@@ -153,6 +160,27 @@ def _fitting(table: Table, width: int) -> Table:
     while size() > width and max(ranks := [each.rank for each in table.columns]) > 0:
         table = table.without(len(ranks) - 1 - ranks[::-1].index(max(ranks)))
     return table
+
+
+def table_text(table: Table, width: int = 79) -> str:
+    """A table as plain text that fits, with how to read it below."""
+    rows = [
+        (textwrap.shorten(first, 28, placeholder="..."), *cells)
+        for first, *cells in table.rows
+    ]
+    table = _fitting(dataclasses.replace(table, rows=tuple(rows)), width)
+    lines = [tuple(each.header for each in table.columns), *table.rows]
+    widest = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    texts = []
+    for line in lines:
+        cells = [
+            f"{cell:>{size}}" if each.number and index else f"{cell:<{size}}"
+            for index, (cell, size, each) in enumerate(
+                zip(line, widest, table.columns, strict=True)
+            )
+        ]
+        texts.append("  ".join(cells).rstrip())
+    return "\n".join([*texts, *textwrap.wrap(table.note, width)])
 
 
 # Numbers as text.
@@ -596,6 +624,103 @@ def comparison_remarks(comparison: Comparison) -> Iterator[str]:
             if worst > _WORST_RHAT:
                 words = "its chains disagree, they have not mixed"
             yield f"{each.label} has no log Z; R-hat is {worst:.2f}: {words}."
+
+
+# Models by their evidence.
+
+
+def evidence_tables(found: Any) -> list[Table]:
+    """Of a comparison of models: evidence and probabilities, and what priors do."""
+    best, uniform = found.best, bool(np.ptp(found.priors) < 1e-12)
+    columns = [
+        Column("model", number=False),
+        Column("log Z"),
+        Column("log B", f"logarithm of the Bayes factor against {best}"),
+        Column("95 % of log B", rank=1),
+        Column("Bayes factor", rank=3),
+        *([] if uniform else [Column("prior")]),
+        Column("probability"),
+        Column("95 %", "within the errors of log Z"),
+    ]
+    rows = []
+    order = sorted(found.names, key=lambda name: -found.probabilities[name])
+    for name in order:
+        index = found.names.index(name)
+        value, error = found.log_normalizers[index], found.log_normalizer_stderrs[index]
+        log_factor = found.log_bayes_factor(name, best)
+        low, high = found.probability_intervals[name]
+        rows.append(
+            (
+                name,
+                brief_text(float(value), float(error)),
+                brief_text(log_factor.value, log_factor.stderr) if name != best else "",
+                f"{log_factor.low:.3g} to {log_factor.high:.3g}"
+                if name != best
+                else "",
+                f"{found.bayes_factor(name, best).value:.3g}",
+                *([] if uniform else [f"{found.priors[index]:.3g}"]),
+                share_text(found.probabilities[name]),
+                f"{share_text(low)} to {share_text(high)}",
+            )
+        )
+    tables = [
+        Table(
+            "Models by their evidence",
+            tuple(columns),
+            tuple(rows),
+            notes=(
+                "-3.70(4) means -3.70 ± 0.04.",
+                "Errors are simulated, so intervals need not be symmetric.",
+                *(["All models are equally probable before."] if uniform else []),
+            ),
+            strong=0,
+        )
+    ]
+    if found.sensitivities:
+        tables.append(_sensitivity_table(found))
+    return tables
+
+
+def _sensitivity_table(found: Any) -> Table:
+    """What the strength of priors does to the evidence."""
+    powers = [each.power for each in next(iter(found.sensitivities.values())).scaled]
+    rows = []
+    for name, known in found.sensitivities.items():
+        changes = [
+            brief_text(each.change, each.stderr)
+            if math.isfinite(each.change)
+            else "not known"
+            for each in known.scaled
+        ]
+        slope = brief_text(known.slope, known.slope_stderr)
+        rows.append((name, *changes, slope))
+    others = [name for name in found.names if name not in found.sensitivities]
+    notes = [
+        "The prior to a power, normalised again: below 1 it is weaker, above it is "
+        "stronger than yours.",
+        "slope: of log Z in the logarithm of the power, at 1.",
+    ]
+    if any("not known" in row for row in rows):
+        notes.append("not known: the average it takes has too heavy a tail.")
+    if others:
+        notes.append(f"The prior of {listed(others)} is not known.")
+    headers = [f"prior^{power:g}" for power in powers]
+    columns = (Column("model", number=False), *map(Column, [*headers, "slope"]))
+    return Table(
+        "What log Z changes by with a weaker or stronger prior",
+        columns,
+        tuple(rows),
+        notes=tuple(notes),
+    )
+
+
+def share_text(share: float) -> str:
+    """A probability, also where it is nearly zero or one."""
+    if 0 < share < 5e-4:
+        return f"{share:.1e}"
+    if 1 - 5e-4 < share < 1:
+        return f"1 - {1 - share:.0e}"
+    return f"{share:.3g}"
 
 
 def decoder_table(decoder: Decoder) -> Table:
