@@ -180,7 +180,7 @@ def table_text(table: Table, width: int = 79) -> str:
             )
         ]
         texts.append("  ".join(cells).rstrip())
-    return "\n".join([*texts, *textwrap.wrap(table.note, width)])
+    return "\n".join([*texts, *textwrap.wrap(table.note.translate(_PLAIN), width)])
 
 
 # Numbers as text.
