@@ -430,7 +430,7 @@ class Sample:
             coords=self.model.coords,
             attributes={
                 "replicate_log_normalizers": self.replicate_log_normalizers,
-                "warnings": [f"{doubt.code}: {doubt}" for doubt in self.messages],
+                "warnings": "\n".join(f"{d.code}: {d}" for d in self.messages),
             },
             further=functools.partial(self._further, seed=seed),
             **self._rooted,

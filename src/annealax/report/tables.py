@@ -165,7 +165,7 @@ def _fitting(table: Table, width: int) -> Table:
 def table_text(table: Table, width: int = 79) -> str:
     """A table as plain text that fits, with how to read it below."""
     rows = [
-        (textwrap.shorten(first, 28, placeholder="..."), *cells)
+        (textwrap.shorten(first, 24, placeholder="..."), *cells)
         for first, *cells in table.rows
     ]
     table = _fitting(dataclasses.replace(table, rows=tuple(rows)), width)
@@ -636,11 +636,11 @@ def evidence_tables(found: Any) -> list[Table]:
         Column("model", number=False),
         Column("log Z"),
         Column("log B", f"logarithm of the Bayes factor against {best}"),
-        Column("95 % of log B", rank=1),
+        Column("95 % of log B", rank=2),
         Column("Bayes factor", rank=3),
         *([] if uniform else [Column("prior")]),
         Column("probability"),
-        Column("95 %", "within the errors of log Z"),
+        Column("95 %", "within the errors of log Z", rank=1),
     ]
     rows = []
     order = sorted(found.names, key=lambda name: -found.probabilities[name])
