@@ -11,8 +11,7 @@ from annealax._errors import (
     MissingExtraError,
     SamplingError,
 )
-from annealax._evidence import EvidenceComparison as EvidenceComparison
-from annealax._evidence import compare_evidence as compare_evidence
+from annealax._evidence import EvidenceComparison, compare_evidence
 from annealax._mcmc import MarkovChains, mcmc
 from annealax._particles import Particles
 from annealax._path import AbstractPath, Edge, GeometricPath
