@@ -80,6 +80,16 @@ def test_a_budget_in_time(tmp_path):
         assert len(values) == (1 if row["method"] == "hmc" else 2)  # fresh each time
 
 
+@pytest.mark.parametrize("budget", [Budget(0.3, "seconds"), Budget(2e5, "evaluations")])
+def test_training_stops_when_its_share_is_spent(budget, monkeypatch):
+    """Though it was planned for a thousand times the budget."""
+    monkeypatch.setattr(comparison, "_plan_training", lambda *_: 100_000)
+    monkeypatch.setattr(comparison, "_TRAINING_CALLS", 10_000)
+    (row,) = comparison.compare(PROBLEM, ["craft"], budget, num_repeats=1, seed=0)
+    (attempt,) = row.attempts
+    assert 0.5 * budget.amount < getattr(attempt, budget.unit) < 2 * budget.amount
+
+
 def test_a_comparison_that_was_stopped_goes_on(tmp_path, monkeypatch):
     """Finished repeats and plans are kept; the rest comes out as it would have."""
     settings = [f"--set={key}={value}" for key, value in TINY.items()]

@@ -99,6 +99,38 @@ def test_the_verdict_of_a_comparison(tmp_path):
     assert next(tables.comparison_remarks(close)).startswith("No clear winner")
 
 
+def test_methods_are_ranked_by_error_and_wrong_ones_marked(tmp_path):
+    """A small spread about a wrong value is no merit."""
+    path = made_up.write_comparison(tmp_path)
+    content = json.loads((path / "compare.json").read_text())
+    craft = content["rows"][0]
+    for attempt in craft["attempts"]:
+        attempt["log_normalizer"] += 1.2
+        attempt["seconds"] = 5.2
+    (path / "compare.json").write_text(json.dumps(content))
+    comparison = read(path)
+    table = tables.comparison_table(comparison)
+    assert [row[0] for row in table.rows] == ["exact", "SMC", "CRAFT", "HMC"]
+    headers = [column.header for column in table.columns]
+    shown = [dict(zip(headers, row, strict=True)) for row in table.rows]
+    assert shown[2]["error"] == "1.2000 wrong"
+    assert "wrong" not in shown[1]["error"]
+    assert shown[2]["in all"] == "5.2 s +30%"
+    lines = list(tables.comparison_remarks(comparison))
+    assert not any(line.startswith("CRAFT beats") for line in lines)
+    assert any(line.startswith("CRAFT is wrong: off by +1.2") for line in lines)
+    assert any(line.startswith("CRAFT took 30% more") for line in lines)
+
+
+def test_few_estimates_without_bias_are_called_wrong():
+    """One in a hundred: of 2000, 20 +- 4.5 by chance."""
+    draws = np.random.default_rng(0).normal(3.0, 0.4, size=(2000, 3))
+    assert 5 <= sum(tables.is_wrong(each, 3.0) for each in draws) <= 40
+    assert sum(tables.is_wrong(each, 100.0) for each in draws) > 1990
+    assert not tables.is_wrong(draws[0, :1], 100.0)  # one repeat has no spread
+    assert not tables.is_wrong(draws[0], None)
+
+
 def test_runs_of_the_same_problem_are_judged(tmp_path):
     write(tmp_path / "a", row("CRAFT", SMALL))
     write(tmp_path / "b", row("SMC", LARGE))

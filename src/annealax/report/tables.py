@@ -14,6 +14,7 @@ import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
+from scipy.special import stdtrit
 
 from annealax import Chain, _words, observables
 from annealax._estimates import log_mean
@@ -555,6 +556,7 @@ def chain_remarks(chain: Chain, num_particles: int) -> Iterator[str]:
 
 def comparison_table(comparison: Comparison) -> Table:
     """Log Z of each method, with what it spent."""
+    truth = comparison.truth
     columns: dict[Column, Callable[[Contender], str]] = {
         Column(""): lambda each: each.label,
         Column("log Z", "mean over repeats, each of which pools its passes"): (
@@ -569,17 +571,20 @@ def comparison_table(comparison: Comparison) -> Table:
             if len(each.log_normalizers) > 1
             else ""
         ),
-        Column("ESS", "of a final population, as a share of the particles"): (
+        Column("error", "root mean square of the distance from exact"): (
+            lambda each: _error_text(each, truth)
+        ),
+        Column("ESS", "of a final population, as a share of the particles", rank=1): (
             lambda each: percent_text(each.average("ess"))
         ),
         Column("evals", "density gradients, training included"): lambda each: (
             count_text(each.average("evaluations"))
         ),
-        Column("training", "time of it", rank=1): lambda each: duration_text(
+        Column("training", "time of it", rank=2): lambda each: duration_text(
             each.average("training_seconds")
         ),
         Column("in all", "training and passes, compilation apart"): lambda each: (
-            duration_text(each.average("seconds"))
+            duration_text(each.average("seconds")) + _over_text(each, comparison.budget)
         ),
         Column("compile", rank=3): lambda each: duration_text(
             each.average("compile_seconds")
@@ -589,11 +594,13 @@ def comparison_table(comparison: Comparison) -> Table:
         ),
         Column("budget went to", rank=2, number=False): lambda each: each.what,
     }
+    if truth is None:
+        columns = {c: cell for c, cell in columns.items() if c.header != "error"}
     rows = [
-        tuple(cell(each) for cell in columns.values()) for each in comparison.contenders
+        tuple(cell(each) for cell in columns.values()) for each in _ranked(comparison)
     ]
-    if comparison.truth is not None:
-        exact = {"": "exact", "log Z": number_text(comparison.truth)}
+    if truth is not None:
+        exact = {"": "exact", "log Z": number_text(truth)}
         rows.insert(0, tuple(exact.get(each.header, "") for each in columns))
     return Table(
         f"{comparison.asked.name}: {comparison.num_repeats} repeats of "
@@ -606,8 +613,11 @@ def comparison_table(comparison: Comparison) -> Table:
 def comparison_remarks(comparison: Comparison) -> Iterator[str]:
     """Who won by how much, and what direct MCMC says about itself."""
     errors = {}
+    truth = comparison.truth
     for each in comparison.contenders:
-        error = squared_error(each.log_normalizers, comparison.truth)
+        error = squared_error(each.log_normalizers, truth)
+        if is_wrong(each.log_normalizers, truth):
+            continue
         if error is not None and error > 0 and math.isfinite(error):
             errors[each.label] = error
     if len(errors) > 1:
@@ -618,6 +628,18 @@ def comparison_remarks(comparison: Comparison) -> Iterator[str]:
         gain = errors[second] / errors[best]
         yield _winner(best, second, gain, chance_ratio(count), what)
     for each in comparison.contenders:
+        values = each.log_normalizers
+        if truth is not None and is_wrong(values, truth):
+            off, spread = values.mean() - truth, values.std(ddof=1)
+            yield (
+                f"{each.label} is wrong: off by {off:+.2g} with a spread of "
+                f"{spread:.2g}; repeats that agree are no sign of the truth."
+            )
+        if over := _over_text(each, comparison.budget).strip(" +"):
+            yield (
+                f"{each.label} took {over} more than its budget: part of it cannot be "
+                "split."
+            )
         if len(rhat := each.known("rhat")):
             worst = float(rhat.max())
             words = "its chains agree"
@@ -721,6 +743,56 @@ def share_text(share: float) -> str:
     if 1 - 5e-4 < share < 1:
         return f"1 - {1 - share:.0e}"
     return f"{share:.3g}"
+
+
+_ALARMS = 0.01
+"""Share of methods without a bias that are called wrong."""
+
+_SMALL = 0.01
+"""A bias of log Z of less than 1 % of Z is nothing to speak of."""
+
+_OVER = 1.1
+"""What takes a tenth longer than its budget has over-run it."""
+
+
+def is_wrong(log_normalizers: np.ndarray, truth: float | None) -> bool:
+    """Whether estimates are off by more than their spread explains.
+
+    By Student's t distribution: few repeats may agree by chance.
+    """
+    count = len(log_normalizers)
+    if truth is None or count < 2:
+        return False
+    off = abs(float(np.mean(log_normalizers)) - truth)
+    stderr = float(np.std(log_normalizers, ddof=1)) / math.sqrt(count)
+    reach = float(stdtrit(count - 1, 1 - _ALARMS / 2)) * stderr
+    return off > max(reach, _SMALL)
+
+
+def _error_text(contender: Contender, truth: float | None) -> str:
+    error = squared_error(contender.log_normalizers, truth)
+    if error is None:
+        return ""
+    mark = " wrong" if is_wrong(contender.log_normalizers, truth) else ""
+    return number_text(math.sqrt(error)) + mark
+
+
+def _over_text(contender: Contender, budget: Budget) -> str:
+    """By how much a method over-ran its budget; nothing if it did not."""
+    share = contender.average(budget.unit) / budget.amount
+    return f" +{share - 1:.0%}" if share > _OVER else ""
+
+
+def _ranked(comparison: Comparison) -> list[Contender]:
+    """By error against the truth where it is known, those without log Z last."""
+    if comparison.truth is None:
+        return list(comparison.contenders)
+
+    def key(contender: Contender) -> float:
+        error = squared_error(contender.log_normalizers, comparison.truth)
+        return math.inf if error is None or math.isnan(error) else error
+
+    return sorted(comparison.contenders, key=key)
 
 
 def decoder_table(decoder: Decoder) -> Table:
