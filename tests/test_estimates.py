@@ -46,3 +46,13 @@ def test_quantiles_count_weights():
         weighted_quantiles(values, weights, [0, 0.4, 1]), [1, 1, 3]
     )
     np.testing.assert_array_equal(weighted_quantiles(values, 8 * weights, [0.6]), [2])
+
+
+def test_the_shape_of_a_tail_over_many_powers_of_ten():
+    """Warnings are errors here; nothing is divided by what is zero in doubles."""
+    rng = np.random.default_rng(0)
+    for scale in (1.0, 30.0, 300.0):
+        k = pareto_shape(np.exp(np.minimum(scale * rng.normal(size=2000), 700)))
+        assert k > 0.35 or scale == 1.0
+    assert pareto_shape(np.exp(np.linspace(-700, 700, 500))) > 0.7
+    assert np.isnan(pareto_shape(np.full(200, 1e-300)))

@@ -123,12 +123,19 @@ def _fit_pareto(excess: np.ndarray) -> float:
     grid = 30 + int(math.sqrt(n))
     quartile = excess[int(n / 4 + 0.5) - 1]
     steps = np.arange(1, grid + 1)
-    theta = 1 / excess[-1] + (1 - np.sqrt(grid / (steps - 0.5))) / (3 * quartile)
-    shape = np.mean(np.log1p(-theta[:, None] * excess), axis=1)
-    log_likelihood = n * (np.log(-theta / shape) - shape - 1)
-    weights = 1 / np.sum(np.exp(log_likelihood - log_likelihood[:, None]), axis=1)
-    best = np.sum(theta * weights) / np.sum(weights)
-    return float(np.mean(np.log1p(-best * excess)))
+    # Where the tail spans many powers of ten, some of the grid is beyond what numbers
+    # hold: these places get no weight.
+    with np.errstate(all="ignore"):
+        theta = 1 / excess[-1] + (1 - np.sqrt(grid / (steps - 0.5))) / (3 * quartile)
+        shape = np.mean(np.log1p(-theta[:, None] * excess), axis=1)
+        log_likelihood = n * (np.log(-theta / shape) - shape - 1)
+        known = np.isfinite(log_likelihood)
+        if not known.any():
+            return math.nan
+        theta, log_likelihood = theta[known], log_likelihood[known]
+        weights = np.exp(log_likelihood - logsumexp(log_likelihood))
+        best = np.sum(theta * weights)
+        return float(np.mean(np.log1p(-best * excess)))
 
 
 def tail_factor(shape: float) -> float:

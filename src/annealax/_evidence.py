@@ -108,7 +108,7 @@ class PriorSensitivity(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Estimate:
+class Estimate:
     """What a result says about log Z.
 
     Attributes:
@@ -404,14 +404,14 @@ def compare_evidence(
         names,
         np.array([each.value for each in found.values()]),
         np.array([each.stderr for each in found.values()]),
-        _prior_probabilities(names, priors),
+        as_probabilities(names, priors),
         np.stack(simulated, axis=1),
         sensitivities,
         tuple(_messages(found)),
     )
 
 
-def _messages(found: Mapping[str, _Estimate]) -> Iterator[Doubt]:
+def _messages(found: Mapping[str, Estimate]) -> Iterator[Doubt]:
     for name, each in found.items():
         codes = set()
         for doubt in each.doubts:
@@ -434,16 +434,19 @@ def _unwrapped(result: Any) -> Any:
     return result
 
 
-def _estimate(name: str, result: Any) -> _Estimate:
+def _estimate(name: str, result: Any) -> Estimate:
     """What a result says about log Z."""
     result = _unwrapped(result)
+    if isinstance(result, Estimate):
+        _pair(name, (result.value, result.stderr))
+        return result
     if isinstance(result, list) and result and hasattr(result[0], "log_normalizer"):
         each = [_estimate(name, one) for one in result]
         values = np.array([one.value for one in each])
         errors = np.array([one.stderr for one in each])
         if len(each) == 1:
             return each[0]
-        return _Estimate(
+        return Estimate(
             log_mean(values),
             pooled_stderr(values, errors),
             len(each) - 1,
@@ -459,8 +462,8 @@ def _estimate(name: str, result: Any) -> _Estimate:
         if getattr(result, "is_contradicted", False):
             other = result.search.most_mass[1:]
         doubts = tuple(warnings()) if callable(warnings) else ()
-        return _Estimate(value, stderr, freedom, doubts, other)
-    return _Estimate(*_pair(name, result))
+        return Estimate(value, stderr, freedom, doubts, other)
+    return Estimate(*_pair(name, result))
 
 
 def _pair(name: str, pair: Any) -> tuple[float, float]:
@@ -481,9 +484,14 @@ def _pair(name: str, pair: Any) -> tuple[float, float]:
     return value, stderr
 
 
-def _prior_probabilities(
+def as_probabilities(
     names: tuple[str, ...], priors: Mapping[str, float | int] | None
 ) -> np.ndarray:
+    """Prior probabilities of models, in order; the same for all if there are none.
+
+    Raises:
+        InvalidInputError: If they are no probabilities, or not of these models.
+    """
     if priors is None:
         return np.full(len(names), 1 / len(names))
     if not isinstance(priors, Mapping) or set(map(str, priors)) != set(names):

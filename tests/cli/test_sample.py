@@ -6,13 +6,23 @@ import shutil
 import jax.random as jr
 import numpy as np
 import pytest
+import tests_run_folder as made_up
 from typer.testing import CliRunner
 
 import annealax as ax
 from annealax import InvalidInputError
 from annealax.cli.main import app
-from annealax.cli.sample import parse_shape, parse_support
+from annealax.cli.output import Output
+from annealax.cli.sample import (
+    compare,
+    parse_priors,
+    parse_shape,
+    parse_support,
+    short_names,
+)
 from annealax.experiments.jobs import find_density
+
+TWO = ["sample", "jax.numpy:sum", "jax.numpy:max", "--shape", "2"]
 
 
 def test_shapes():
@@ -70,6 +80,16 @@ def test_the_density_is_found_by_name(tmp_path, monkeypatch):
         (["sample", "jax.numpy:sum", "--shape", "2", "--flow", "x"], "unknown flow"),
         (["sample", "jax.numpy:cumsum", "--shape", "2"], "must return one number"),
         (["sample", "jax.numpy:sum", "--shape", "2", "--seed", "9" * 30], "seed"),
+        (["sample", "jax.numpy:sum", "jax.numpy:sum", "--shape", "2"], "must differ"),
+        (
+            [*TWO, "--prior", "small=1"],
+            "one of sum, max",
+        ),
+        (
+            [*TWO, "--prior", "sum=1"],
+            "a number for each",
+        ),
+        (["sample", "jax.numpy:sum", "no:f", "--shape", "2"], "there is no module"),
         (["run", "funnel", "--budget", "5s"], "--auto"),
         (["run", "funnel", "--auto", "--budget", "soon"], "a budget is a time"),
     ],
@@ -81,6 +101,44 @@ def test_wrong_arguments_are_one_line(arguments, message, tmp_path, monkeypatch)
     assert message in result.output
     assert result.output.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_models_are_compared_from_their_folders(tmp_path, capsys):
+    """Odds of e^(1 - 0.5) times 3 : 1; warnings keep their codes and their models."""
+    folders = {}
+    for name, log_z in (("small", 1.0), ("large", 0.5)):
+        folder = made_up.write_sample(tmp_path / name)
+        for file in ("settings.json", "table.json"):
+            content = json.loads((folder / file).read_text())
+            if file == "settings.json":
+                content["name"] = f"module:{name}"
+            else:
+                (row,) = content["rows"]
+                row |= {"log_normalizer": log_z, "log_normalizer_stderr": 0.01}
+                doubt = made_up.doubt("too <few>", "few-draws")
+                row["warnings"] = [doubt] if name == "large" else []
+            (folder / file).write_text(json.dumps(content))
+        folders[name] = folder
+    priors = parse_priors(["small=3", "large=1"], list(folders))
+    compare(folders, tmp_path, priors, Output())
+    odds = 3 * np.exp(0.5)
+    found = json.loads((tmp_path / "evidence.json").read_text())
+    probability = found["models"]["small"]["probability"]
+    assert probability == pytest.approx(odds / (1 + odds))
+    assert found["best"] == "small"
+    assert found["warnings"] == [{"code": "few-draws", "text": "large: too <few>"}]
+    said = capsys.readouterr().out
+    assert "small is the most probable model" in said
+    assert max(map(len, said.splitlines()[:-1])) < 80
+    page = (tmp_path / "report.html").read_text()
+    assert "small is the most probable model" in page
+    assert "large: Too &lt;few&gt;. <span" in page
+    assert "What helps: add particles" in page
+
+
+def test_names_of_models():
+    assert short_names(["a:f", "b:g"]) == ["f", "g"]
+    assert short_names(["a:f", "b:f"]) == ["a-f", "b-f"]
 
 
 @pytest.mark.slow

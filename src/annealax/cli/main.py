@@ -356,13 +356,18 @@ def particle_mcmc(
 @app.command()
 @_clean_errors
 def sample(
-    function: Annotated[
-        str, typer.Argument(help="Log density, as module:function.", metavar="FUNCTION")
+    functions: Annotated[
+        list[str],
+        typer.Argument(
+            help="Log density, as module:function; several are compared by evidence.",
+            metavar="FUNCTION...",
+        ),
     ],
     shape: Annotated[
         list[str],
         typer.Option(
-            help="Shape of a point, such as 10 or 8,8; or NAME=SHAPE for each."
+            help="Shape of a point, such as 10 or 8,8; or NAME=SHAPE for each. Of one "
+            "of several functions: FUNCTION:SHAPE."
         ),
     ],
     support: Annotated[
@@ -382,28 +387,54 @@ def sample(
     flow: Annotated[
         str, typer.Option(help="auto, none, or the name of a family.")
     ] = "auto",
+    prior: Annotated[
+        list[str] | None,
+        typer.Option(help="Prior probability of a model: FUNCTION=NUMBER."),
+    ] = None,
     out: Out = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Sample any log density, with everything chosen automatically."""
+    """Sample a log density, with everything chosen for you; or compare several."""
     from annealax.cli import work
     from annealax.cli.output import Output
-    from annealax.cli.sample import parse_region, parse_shape, parse_support
+    from annealax.cli.sample import (
+        compare,
+        parse_priors,
+        parse_region,
+        parse_shape,
+        parse_support,
+        short_names,
+    )
     from annealax.experiments.jobs import SampleJob
 
-    sizes = parse_shape(shape)
-    job = SampleJob.make(
-        name=function,
-        shape=sizes,
-        support=parse_support(support or (), isinstance(sizes, dict)),
-        region=parse_region(region or (), isinstance(sizes, dict)),
-        seed=seed,
-        budget=budget,
-        flow=flow,
-    )
-    default = Path("runs") / f"{function.replace(':', '-')}-seed{seed}"
-    work.start(job, out or default, Output(quiet=quiet, as_json=as_json))
+    names, output = short_names(functions), Output(quiet=quiet, as_json=as_json)
+    priors = parse_priors(prior or (), names)
+    jobs = {}
+    for function, name in zip(functions, names, strict=True):
+        sizes = parse_shape(_assignments_of(name, names, shape))
+        named = isinstance(sizes, dict)
+        jobs[name] = SampleJob.make(
+            name=function,
+            shape=sizes,
+            support=parse_support(_assignments_of(name, names, support or ()), named),
+            region=parse_region(_assignments_of(name, names, region or ()), named),
+            seed=seed,
+            budget=budget,
+            flow=flow,
+        )
+    title = f"{functions[0].replace(':', '-')}-seed{seed}"
+    if len(jobs) == 1:
+        work.start(jobs[names[0]], out or Path("runs") / title, output)
+        return
+    base = out or Path("runs") / f"compare-{'-'.join(names)}-seed{seed}"
+    for job in jobs.values():  # what is wrong shows before the first is sampled
+        work.COMMANDS[job.command].prepare(job, base)
+    folders = {
+        name: work.start(job, base / name, output, title=f"{name}:")
+        for name, job in jobs.items()
+    }
+    compare(folders, base, priors, output)
 
 
 @app.command("train-vae")

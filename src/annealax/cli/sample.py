@@ -1,8 +1,9 @@
 """`annealax sample` and `annealax run --auto`: everything chosen automatically."""
 
 import contextlib
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ import numpy as np
 
 from annealax._arviz import MissingExtraError, to_netcdf
 from annealax._errors import InvalidInputError
+from annealax._evidence import as_probabilities, compare_evidence
 from annealax._work.serialise import save
 from annealax.auto import Sample, sample
 from annealax.auto.sample import free_density
 from annealax.cli.folder import Done, Workplace
-from annealax.cli.output import json_doubts, json_number
+from annealax.cli.output import Output, json_doubts, json_number
 from annealax.experiments.files import writing
 from annealax.experiments.jobs import SAMPLER, SampleJob
+from annealax.report import write_comparison
+from annealax.report.read import read_run
 from annealax.targets import AbstractTarget
 
 
@@ -141,6 +145,63 @@ def as_table(result: Sample, exact: float | None) -> dict[str, Any]:
             }
         ],
     }
+
+
+def short_names(functions: Sequence[str]) -> list[str]:
+    """A name for each function of a comparison: that in its module, if they differ."""
+    if len(set(functions)) < len(functions):
+        raise InvalidInputError(
+            f"the models of a comparison must differ, got {' '.join(functions)}."
+        )
+    names = [function.rpartition(":")[2] for function in functions]
+    if len(set(names)) == len(names):
+        return names
+    return [function.replace(":", "-") for function in functions]
+
+
+def parse_priors(
+    texts: Sequence[str], names: Sequence[str]
+) -> dict[str, float | int] | None:
+    """`NAME=NUMBER` for each model; None if there are none."""
+    if not texts:
+        return None
+    found: dict[str, float | int] = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        try:
+            found[name.strip()] = float(number)
+        except ValueError:
+            found = {}
+        if name.strip() not in names or not found:
+            raise InvalidInputError(
+                f"--prior is FUNCTION=NUMBER with one of {', '.join(names)}; got "
+                f"{text!r}."
+            )
+    as_probabilities(tuple(names), found)
+    return found
+
+
+def compare(
+    folders: Mapping[str, Path],
+    base: Path,
+    priors: Mapping[str, float | int] | None,
+    output: Output,
+) -> None:
+    """Compare the models in these folders: `evidence.json` and `report.html`."""
+    runs = {name: read_run(path) for name, path in folders.items()}
+    results = {name: run.evidence for name, run in runs.items()}
+    found = compare_evidence(results, priors)
+    with writing(base / "evidence.json") as file:
+        file.write((json.dumps(found.as_json(), indent=1) + "\n").encode())
+    write_comparison(list(folders.values()), base, priors)
+    if output.as_json:
+        files = ["evidence.json", "report.html"]
+        output.emit("comparison", **found.as_json(), folder=str(base), files=files)
+        return
+    output.tell("")
+    for line in found.summary().splitlines():
+        output.tell(line)
+    output.tell(f"Files in {base}: evidence.json, report.html, {', '.join(folders)}")
 
 
 def parse_shape(texts: Sequence[str]) -> tuple[int, ...] | dict[str, tuple[int, ...]]:

@@ -51,8 +51,8 @@ COMMANDS: Mapping[str, Command] = {
 
 def start(
     job: Job, path: Path, speech: Output, *, title: str = "", existing: bool = False
-) -> None:
-    """Do a job from the beginning.
+) -> Path:
+    """Do a job from the beginning; returns the folder that it is in.
 
     Args:
         job: What was asked for.
@@ -67,6 +67,7 @@ def start(
         if title:
             speech.say(title)
         _do(job, ready, folder, speech, fresh=True)
+    return folder.path
 
 
 def resume(path: Path, speech: Output) -> None:

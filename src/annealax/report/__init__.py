@@ -9,7 +9,7 @@
 Libraries that draw are imported when something is drawn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,20 +79,27 @@ def write_page(path: Path) -> list[str]:
     return [page.write(path / page.NAME, page.render(read.read(path))).name]
 
 
-def write_comparison(paths: Sequence[Path], out: Path | None = None) -> Path:
+def write_comparison(
+    paths: Sequence[Path],
+    out: Path | None = None,
+    priors: Mapping[str, float | int] | None = None,
+) -> Path:
     """Write a page: of one folder, or several runs side by side; returns where it is.
 
     Args:
         paths: The folders.
         out: The file, or a folder for it; None for the folder itself, and the current
             one for several.
+        priors: Prior probabilities of models, where several are compared.
     """
     from annealax.report import page  # noqa: PLC0415
 
     out = out or (paths[0] if len(paths) == 1 else Path())
     if len(paths) == 1:
         return page.write(out, page.render(read.read(paths[0])))
-    return page.write(out, page.render_runs([read.read_run(path) for path in paths]))
+    return page.write(
+        out, page.render_runs([read.read_run(path) for path in paths], priors)
+    )
 
 
 def write_pictures(path: Path, run: Any = None) -> list[str]:

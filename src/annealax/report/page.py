@@ -22,6 +22,7 @@ from markupsafe import Markup
 import annealax
 from annealax._doubts import Doubt
 from annealax._errors import InvalidInputError
+from annealax._evidence import EvidenceComparison, compare_evidence
 from annealax.experiments.files import writing
 from annealax.experiments.jobs import ExperimentJob, MainJob, SampleJob
 from annealax.experiments.registry import EXPERIMENTS
@@ -127,7 +128,7 @@ class Remark:
 
 
 def remedies(doubts: Iterable[str]) -> list[Remark]:
-    """Reasons to doubt, as sentences, with what helps where their code is known."""
+    """Reasons to doubt, with what helps where their code is known."""
     found = []
     for doubt in doubts:
         _, remedy = Doubt.CODES.get(getattr(doubt, "code", ""), ("", ""))
@@ -150,7 +151,7 @@ def _run_page(run: Run) -> str:
     ]
     if len(run.rows) > 1:
         rows = {row.label: row.repeats_log_normalizer for row in run.rows}
-        log_z.insert(0, charts.strips_panel("Beside other samplers", rows, run.truth))
+        log_z.insert(1, charts.strips_panel("Beside other samplers", rows, run.truth))
     chain = None
     if run.chain is not None:
         chain = {
@@ -166,8 +167,8 @@ def _run_page(run: Run) -> str:
         headline=tables.headline(run),
         lead=_lead(run),
         numbers=_numbers(run),
-        doubts=mine,
-        other_doubts=others,
+        doubts=remedies(mine),
+        other_doubts=remedies(others),
         remarks=list(tables.run_remarks(run)),
         corner=Chart("", words, draw.figure(main, words)),
         corner_size=len(shown.names),
@@ -220,11 +221,28 @@ def _decoder_page(decoder: Decoder) -> str:
     )
 
 
-def render_runs(runs: Sequence[Run]) -> str:
+def compared_models(
+    runs: Mapping[str, Run], priors: Mapping[str, float | int] | None = None
+) -> EvidenceComparison | None:
+    """Runs of the automatic mode of different functions, compared by their evidence.
+
+    None if they are something else: samplers of one problem, or one function alone.
+    """
+    models = {run.asked.name for run in runs.values()}
+    if len(runs) < 2 or len(models) < len(runs):
+        return None
+    if not all(run.pooled for run in runs.values()):
+        return None
+    return compare_evidence({k: run.evidence for k, run in runs.items()}, priors)
+
+
+def render_runs(
+    runs: Sequence[Run], priors: Mapping[str, float | int] | None = None
+) -> str:
     """A page of several runs, side by side."""
     draw = _Drawing()
     named = dict(zip(labels([run.path for run in runs]), runs, strict=True))
-    passes = []
+    models, passes = compared_models(named, priors), []
     # A chart for each problem: log Z of different ones cannot be compared.
     for problem in dict.fromkeys(run.asked.name for run in runs):
         same = {n: run for n, run in named.items() if run.asked.name == problem}
@@ -246,10 +264,15 @@ def render_runs(runs: Sequence[Run]) -> str:
         table=tables.runs_table(named),
         remarks=list(tables.runs_verdicts(named)),
         doubts=[
-            f"{name}: {doubt}"
+            Remark(f"{name}: {each.text}", each.remedy)
             for name, run in named.items()
-            for doubt in tables.doubts(run)[0]
+            for each in remedies(tables.doubts(run)[0])
         ],
+        headline="" if models is None else f"{models.headline()}.",
+        evidence=[] if models is None else tables.evidence_tables(models),
+        evidence_charts=[]
+        if models is None
+        else draw.panels(charts.evidence_panels(models)),
         charts=draw.panels(passes),
         training={name: found for name, found in training.items() if found},
         differences=tables.differing_settings(named),

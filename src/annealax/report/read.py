@@ -19,6 +19,8 @@ import numpy as np
 import pydantic
 
 from annealax import Chain
+from annealax._doubts import Doubt
+from annealax._evidence import Estimate
 from annealax._work.budget import Budget
 from annealax._work.serialise import FileError
 from annealax.experiments.comparison import Comparison as Outcome
@@ -147,11 +149,12 @@ def named_draws(
 
 
 def _doubt(value: object) -> str:
-    """The text of a warning; codes are for scripts, which read the file themselves."""
+    """The text of a warning, with its code where that is known."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict) and isinstance(value.get("text"), str):
-        return value["text"]
+        code = str(value.get("code"))
+        return Doubt(code, value["text"]) if code in Doubt.CODES else value["text"]
     raise ValueError("a warning is an object with a code and a text")
 
 
@@ -303,6 +306,20 @@ class Run(Folder):
     def pooled(self) -> bool:
         """Whether the answer is that of all replicates together."""
         return "replicate_step_ess" in self.arrays
+
+    @property
+    def evidence(self) -> Estimate:
+        """What it says about log Z, to be compared with other models."""
+        main = self.main
+        value, error = main.log_normalizer, main.log_normalizer_stderr
+        passes = len(main.repeats_log_normalizer)
+        freedom = passes - 1 if passes > 1 else math.inf
+        return Estimate(
+            math.nan if value is None else value,
+            math.nan if error is None else error,
+            freedom,
+            main.warnings,
+        )
 
     @property
     def num_draws(self) -> int:

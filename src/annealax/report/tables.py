@@ -17,6 +17,7 @@ from rich.table import Table as RichTable
 from scipy.special import stdtrit
 
 from annealax import Chain, _words, observables
+from annealax._doubts import Doubt
 from annealax._estimates import log_mean
 from annealax._ladder import even_betas
 from annealax._words import (
@@ -367,18 +368,20 @@ def _ladder_advice(run: Run) -> Iterator[str]:
 
 def doubts(run: Run) -> tuple[list[str], list[str]]:
     """Reasons to doubt the sampler itself, and those about what it is beside."""
-    mine = [sentence(text) for text in (*run.main.warnings, *run.training_warnings)]
+    mine = [_sentence(text) for text in (*run.main.warnings, *run.training_warnings)]
     others = [
-        f"{row.label} ({row.num_transitions} steps): {sentence(text)}"
+        f"{row.label} ({row.num_transitions} steps): {_sentence(text)}"
         for row in run.rows[1:]
         for text in row.warnings
     ]
     return mine, others
 
 
-def sentence(text: str) -> str:
-    """The text with a capital and a full stop."""
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+def _sentence(text: str) -> str:
+    """The text with a capital and a full stop, and with its code if it has one."""
+    whole = f"{text[:1].upper()}{text[1:].rstrip('.')}."
+    code = getattr(text, "code", None)
+    return whole if code is None else Doubt(code, whole)
 
 
 def parameter_table(draws: Draws) -> Table:
@@ -548,7 +551,7 @@ def chain_remarks(chain: Chain, num_particles: int) -> Iterator[str]:
         f"Accepted {chain.acceptance_rate:.0%} of proposals{took}. log Z of all "
         f"proposals together: {estimate_text(log_z, error)}."
     )
-    yield sentence(chain.advice(num_particles))
+    yield _sentence(chain.advice(num_particles))
 
 
 # A comparison of methods, and a decoder.
