@@ -107,7 +107,32 @@ def test_a_rarer_mode_is_expected_where_basins_differ():
     assert modes(30, 25, 40).all_known
     assert not modes(4, 50).all_known
     assert not modes(1000, 20).all_known
-    np.testing.assert_allclose(modes(1000, 250, 10).next_hits, 10 * 100**-0.75)
+    assert modes(10_000, 2500, 900).all_known
+    # By Student's t distribution with two degrees of freedom.
+    logs = np.log([1000, 250, 10])
+    far = (np.log(3) - logs.mean()) / np.std(logs, ddof=1) / np.sqrt(4 / 3)
+    np.testing.assert_allclose(
+        modes(1000, 250, 10).chance_of_a_miss, 0.5 + far / np.sqrt(8 + 4 * far**2)
+    )
+
+
+def test_a_narrower_mode_is_expected_where_widths_differ():
+    """Hits alone say nothing: those of modes that were found are alike."""
+
+    def modes(size, *scales):
+        curvatures = np.stack([np.eye(size) / scale**2 for scale in scales])
+        count, hits = len(scales), np.array([5000, 9000, 20_000])
+        return Modes(
+            np.zeros((count, size)),
+            np.zeros(count),
+            hits,
+            curvatures,
+            np.zeros((count, size)),
+        )
+
+    assert modes(2, 0.8, 1.0, 1.5).all_known
+    assert modes(20, 1.0, 1.0, 1.05).all_known
+    assert not modes(20, 0.8, 1.0, 1.5).all_known
 
 
 def test_a_curved_ridge_has_one_top():

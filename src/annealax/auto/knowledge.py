@@ -394,7 +394,8 @@ def around_points(points: np.ndarray) -> Around:
     """Places around points that were given."""
     scale = points.std(axis=0)
     typical = np.maximum(np.abs(points).mean(axis=0), 1.0)
-    return Around(points.mean(axis=0), np.where(scale > 0, scale, 0.1 * typical))
+    scale = np.where(scale > 0, scale, 0.1 * typical)
+    return Around.one(points.mean(axis=0), scale)
 
 
 def _robust(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

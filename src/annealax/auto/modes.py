@@ -18,6 +18,7 @@ import jax.random as jr
 import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
+from scipy import special
 
 from annealax._keys import named_key
 from annealax._path import sanitise
@@ -35,13 +36,18 @@ The last ones of an ascent from afar, in units of one: it does not know where it
 """
 
 _CONTINUE, _FINER, _CONTINUATIONS = 0.5, 3e-3, 4
-"""An ascent that still gains these nats in its last quarter goes on, on a finer scale.
+"""An ascent that gained these nats in its last quarter goes on, on a finer scale, as
+does one whose first step there would gain them by the slope, or that gained nothing on
+a slope: this one with steps of a nat.
 
 So scales far below those on which ascents start are reached.
 """
 
-_DIP = 0.5
-"""Ends between which the density falls by less than these nats are one peak."""
+_DIP = 0.05
+"""Ends between which the density falls by less than these nats are one peak.
+
+No more: a needle inside of a wide mode is near its top.
+"""
 
 _DIP_POINTS = 9
 """Where the density is looked at between two ends."""
@@ -55,10 +61,13 @@ NUM_SCREENED = 4096
 _EXPLAINED, _EXPLAINED_SHARE = 0.5, 0.02
 """A density is explained if it is so near, in nats and as a share of the depth."""
 
-_WAIT = 8
-"""Batches after which those are climbed from that wait: an ascent costs as many."""
+_CYCLE, _WAIT = 4, 8
+"""One batch of the first is drawn by the shapes of the modes.
 
-_SHARE_OF_ONE, _SHARE_OF_SEVERAL, _CALM = 0.1, 0.3, 2 * _WAIT
+After as many as the second those are climbed from that wait: an ascent costs as many.
+"""
+
+_SHARE_OF_ONE, _SHARE_OF_SEVERAL, _CALM = 0.2, 0.3, 2 * _WAIT
 """Of the effort, once each mode was found often and no new one in so many batches.
 
 Where there are several, there may well be more.
@@ -70,9 +79,10 @@ _EFFORT, _LEAST, _MOST = 2e9, 2e5, 1e7
 The others are the least and the most evaluations that this may come to.
 """
 
-_MIN_HITS, _NEXT_HITS = 5, 3.0
+_MIN_HITS, _NEXT_HITS, _CHANCE = 5, 3.0, 0.05
 """All modes are probably known once each was found as often as the first of these, and
-the next smaller one would have been found as often as the second."""
+the chance is small that a further one has a basin in which fewer hits than the second
+were to be expected (with which one is found with 95 %)."""
 
 MAX_MODES = 100
 """Up to so many are looked for one by one."""
@@ -173,8 +183,19 @@ class Modes:
         return widths * np.sqrt(np.maximum(mixed, 1.0))
 
     def around(self) -> Around:
-        """Places around them."""
-        return Around(self.points.mean(axis=0), self.reach)
+        """Places around all of them, as wide as the widest."""
+        scale = self.reach
+        if self.are_peaks.any() and self.curvatures.size:
+            covariances = np.linalg.inv(self.peaks().curvatures.astype(np.float64))
+            widest = np.einsum("kii->ki", covariances).max(axis=0)
+            scale = np.sqrt(np.maximum(widest + self.points.var(axis=0), scale**2))
+        return Around.one(self.points.mean(axis=0), scale)
+
+    def around_each(self) -> Around:
+        """Places around each, by its own shape."""
+        values, vectors, _ = self._axes
+        factors = vectors * values[:, None, :] ** -0.5
+        return Around(self.points.astype(np.float64), factors)
 
     def that_count(self) -> "Modes":
         """Those not far below the highest, or not far below the heaviest.
@@ -225,21 +246,32 @@ class Modes:
         return 0.5 * once * (once - 1) / (twice + 1)
 
     @property
-    def next_hits(self) -> float:
-        """How often a mode would probably have been hit that is rarer than the rarest.
+    def chance_of_a_miss(self) -> float:
+        """Probability that one more mode, as unlike these as they are, was not found.
 
-        Basins may differ by orders of magnitude: the step to it, in the logarithm, is
-        taken for half as long again as those between the modes known are on average.
+        Its basin is a further draw from a log-normal distribution that those known are
+        draws from: Student's t distribution says how likely one is so small that it
+        would have been hit less than `_NEXT_HITS` times. The spread is that of the hits
+        or of the volumes, whichever is larger: the first lack those that were not
+        found, and beside a wide mode the basin of a narrow one is as its volume.
         """
-        least, most = float(self.hits.min()), float(self.hits.max())
-        return least * (least / most) ** (1.5 / max(len(self.hits) - 1, 1))
+        count = len(self.hits)
+        if count < 2:
+            return 0.0
+        logs = np.log(np.maximum(self.hits, 1))
+        spread = float(np.std(logs, ddof=1))
+        if np.isfinite(self.log_masses).all():
+            volumes = self.log_masses - self.log_densities
+            spread = max(spread, float(np.std(volumes, ddof=1)))
+        far = (np.log(_NEXT_HITS) - logs.mean()) / (spread + 1e-9)
+        return float(special.stdtr(count - 1, far / np.sqrt(1 + 1 / count)))
 
     @property
     def all_known(self) -> bool:
         """Whether each was hit so often that another would have been hit too."""
         if len(self.hits) < 2:
             return True
-        return bool(self.hits.min() >= _MIN_HITS and self.next_hits >= _NEXT_HITS)
+        return bool(self.hits.min() >= _MIN_HITS and self.chance_of_a_miss < _CHANCE)
 
 
 class Ascents:
@@ -290,8 +322,8 @@ class Ascents:
         # In batches of one size: programs are compiled for it.
         return self._distinct(_padded(points), _padded(values, -np.inf), _padded(hits))
 
-    def peaks(self, climbers: Climbers) -> Modes:
-        """Climb, and sort out which ends share a peak."""
+    def peaks(self, climbers: Climbers, *, counted: bool = True) -> Modes:
+        """Climb, and sort out which ends share a peak; as hits, or not."""
         dtype = jnp.result_type(float)
         count = len(climbers.points)
         points = _padded(np.asarray(climbers.points, dtype))
@@ -299,7 +331,7 @@ class Ascents:
         values = np.full(len(points), -np.inf, dtype)
         climbing = np.ones(len(points), bool)
         for _ in range(1 + _CONTINUATIONS):
-            ends, heights, gains = jax.device_get(
+            ends, heights, gains, slopes, moved = jax.device_get(
                 _ascend(
                     self._density.log_density, jnp.asarray(points), jnp.asarray(scales)
                 )
@@ -308,12 +340,16 @@ class Ascents:
             better = climbing & (heights > values)
             points = np.where(better[:, None], ends, points)
             values = np.where(better, heights, values)
-            climbing &= gains > _CONTINUE
-            scales = np.where(climbing, _FINER * scales, scales)
+            # Steps that were too coarse overshoot a narrow peak, and gain nothing.
+            steep = _FIRST_RATE * scales * slopes
+            stuck = ~moved & (steep > _CONTINUE)
+            climbing &= (gains > _CONTINUE) | (_FINER * steep > _CONTINUE) | stuck
+            finer = np.where(stuck, scales / np.maximum(steep, 1.0), _FINER * scales)
+            scales = np.where(climbing, finer, scales)
             if not climbing[:count].any():
                 break
         values[count:] = -np.inf
-        return self._distinct(points, values, np.ones(len(points), int))
+        return self._distinct(points, values, np.full(len(points), int(counted)))
 
     def evaluate(self, points: np.ndarray) -> np.ndarray:
         """Log densities of `NUM_SCREENED` points."""
@@ -385,7 +421,8 @@ def explore(key: PRNGKeyArray, ascents: Ascents, places: Places) -> Modes:
     Ascents are made from points that the modes known so far do not explain.
     """
     modes = ascents.from_places(named_key(key, "first"), places)
-    waiting = Climbers(np.zeros((0, modes.points.shape[1])), np.zeros(0))
+    none = Climbers(np.zeros((0, modes.points.shape[1])), np.zeros(0))
+    waiting = {True: none, False: none}
     began, calm = ascents.num_evaluations, 0
     for index in itertools.count(1):
         spent = ascents.num_evaluations - began
@@ -396,23 +433,38 @@ def explore(key: PRNGKeyArray, ascents: Ascents, places: Places) -> Modes:
         allowed = ascents.effort * (share if known else 1)
         if len(counting.points) > MAX_MODES or spent > allowed:
             break
-        where = places if index % 2 or not len(counting.points) else counting.around()
+        where, blind = _next_places(index, places, counting)
         drawn = where.draw(named_key(key, index), NUM_SCREENED)
         rest, hits = ascents.screen(modes, drawn)
         # As if ascents had been made from a part of all points alike.
-        part = min(1.0, NUM_ASCENTS / max(len(rest.points), 1))
+        part = blind * min(1.0, NUM_ASCENTS / max(len(rest.points), 1))
         modes = dataclasses.replace(modes, hits=modes.hits + (part * hits).astype(int))
-        waiting = Climbers.join([waiting, rest.first(NUM_ASCENTS)])
+        queue = Climbers.join([waiting[blind], rest.first(NUM_ASCENTS)])
         calm += 1
-        if len(waiting.points) < NUM_ASCENTS and index % _WAIT:
-            continue
-        if len(waiting.points):
-            found = ascents.peaks(waiting.first(NUM_ASCENTS))
-            waiting = waiting.after(NUM_ASCENTS)
+        if len(queue.points) >= NUM_ASCENTS or (
+            index % _WAIT < _CYCLE and queue.points.size
+        ):
+            found = ascents.peaks(queue.first(NUM_ASCENTS), counted=blind)
+            queue = queue.after(NUM_ASCENTS)
             modes = ascents.together(modes, found)
+        waiting[blind] = queue
         if len(modes.that_count().peaks().points) > len(peaks.points):
             calm = 0
-    return modes
+    return dataclasses.replace(modes, hits=np.maximum(modes.hits, 1))
+
+
+def _next_places(index: int, places: Places, modes: Modes) -> tuple[Places, bool]:
+    """Where to look next, and whether that is blind: no mode is favoured there.
+
+    A needle may be inside of a wide mode, so some points are drawn by the shape of
+    each; but these say nothing about how often it is hit.
+    """
+    if len(modes.points) == 0 or index % places.every == 1:
+        return places, True
+    peaks = modes.peaks()
+    if peaks.curvatures.size and (len(peaks.points) == 1 or index % _CYCLE == 0):
+        return peaks.around_each(), len(peaks.points) == 1
+    return modes.around(), True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -485,8 +537,12 @@ def _ascend(
     log_density: Callable[[Array], Array],
     starts: Float[Array, "ascents size"],
     scales: Float[Array, " ascents"],
-) -> tuple[Array, Array, Array]:
-    """Adam from every start; the best point of each way, its log density, last gain."""
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Adam from every start; the best point of each way, its height, gain and slope.
+
+    The gain is that of the last quarter, the slope the largest partial derivative. And
+    whether the best point is another than the first.
+    """
     evaluate = jax.vmap(jax.value_and_grad(lambda x: sanitise(log_density(x))))
     # Steps of a size of their own, however large or small the gradient.
     adam = optax.scale_by_adam(b1=0.8, b2=0.95, eps=1e-20)
@@ -494,7 +550,7 @@ def _ascend(
     ratio = (last / _FIRST_RATE) ** (1 / _NUM_STEPS)
 
     def step(i, state):
-        x, momenta, best, best_value, before = state
+        x, momenta, best, best_value, slope, before = state
         value, gradient = evaluate(x)
         better = value > best_value
         best = jnp.where(better[:, None], x, best)
@@ -504,15 +560,17 @@ def _ascend(
         gradient = jnp.where(usable, gradient, 0)
         # A gradient of any size must not overflow when squared.
         size = jnp.max(jnp.abs(gradient), axis=1, keepdims=True)
+        slope = jnp.where(better, size[:, 0], slope)
         gradient = gradient / jnp.maximum(size / 1e6, 1)
         move, momenta = adam.update(gradient, momenta)
         rate = scales * _FIRST_RATE * ratio**i
-        return x + rate[:, None] * move, momenta, best, best_value, before
+        return x + rate[:, None] * move, momenta, best, best_value, slope, before
 
     value = jnp.full(scales.shape, -jnp.inf, starts.dtype)
-    state = (starts, adam.init(starts), starts, value, value)
-    *_, best, best_value, before = jax.lax.fori_loop(0, _NUM_STEPS, step, state)
-    return best, best_value, best_value - before
+    state = (starts, adam.init(starts), starts, value, jnp.zeros_like(value), value)
+    *_, best, best_value, slope, before = jax.lax.fori_loop(0, _NUM_STEPS, step, state)
+    moved = jnp.any(best != starts, axis=1)
+    return best, best_value, best_value - before, slope, moved
 
 
 @eqx.filter_jit

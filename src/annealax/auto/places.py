@@ -6,7 +6,7 @@ on all scales; with a region or a prior, from there.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax.random as jr
 import numpy as np
@@ -43,7 +43,14 @@ class Climbers(NamedTuple):
 
 
 class Places(ABC):
-    """Where to look."""
+    """Where to look.
+
+    Attributes:
+        every: Once something is known, one batch of so many is from here, the others
+            from around that.
+    """
+
+    every: ClassVar[int] = 2
 
     @abstractmethod
     def draw(self, key: PRNGKeyArray, count: int) -> Climbers:
@@ -56,6 +63,8 @@ class Places(ABC):
 
 class Everywhere(Places):
     """Normal points around the origin, on scales from small to large."""
+
+    every = 4  # most of these scales are of no use, as soon as one is known
 
     def __init__(self, size: int):
         self._size = size
@@ -74,32 +83,56 @@ class Everywhere(Places):
         )
 
 
-_NEAREST, _FURTHEST = 0.7, 30.0
-"""So many times further out than the modes lie, or than one is wide."""
+_NEAREST, _FAR, _FURTHEST = 0.4, 2.5, 30.0
+"""So many times as far out as what was found reaches: mostly up to the second."""
+
+_SHARE_NEAR = 0.75
+"""Of the points, up to there. Narrow modes lie among the others as a rule, and are in
+nobody's way further out."""
 
 
 class Around(Places):
     """Normal points around what was found.
 
     Args:
-        centre: Where it is.
-        scale: How far it reaches.
+        centres: Where it is, a centre in each row.
+        factors: What points are drawn around each with: factors of covariances.
     """
 
-    def __init__(self, centre: np.ndarray, scale: np.ndarray):
-        self._centre, self._scale = centre, scale
+    def __init__(self, centres: np.ndarray, factors: np.ndarray):
+        self._centres, self._factors = centres, factors
+
+    @classmethod
+    def one(cls, centre: np.ndarray, scale: np.ndarray) -> "Around":
+        """Around one centre, with a scale for each coordinate."""
+        return cls(centre[None], np.diag(scale)[None])
+
+    @property
+    def _reach(self) -> np.ndarray:
+        """Typical scale of each."""
+        return np.median(np.linalg.norm(self._factors, axis=2), axis=1)
 
     def at(self, points: np.ndarray) -> Climbers:
         """Given points, to climb from with small steps."""
-        return Climbers(points, np.full(len(points), float(np.median(self._scale))))
+        return Climbers(points, np.full(len(points), float(np.median(self._reach))))
 
     def draw(self, key, count):
-        """So many points, near and further out."""
-        normal = np.asarray(jr.normal(key, (count, len(self._centre))), np.float64)
-        further = np.geomspace(_NEAREST, _FURTHEST, count)
+        """So many points, near and further out, as many around each centre."""
+        normal = np.asarray(jr.normal(key, (count, self._centres.shape[1])), np.float64)
+        near = int(_SHARE_NEAR * count)
+        further = np.concatenate(
+            [
+                np.geomspace(_NEAREST, _FAR, near),
+                np.geomspace(_FAR, _FURTHEST, count - near),
+            ]
+        )
         np.random.default_rng(count).shuffle(further)
-        points = self._centre + further[:, None] * normal * self._scale
-        return Climbers(points, further * float(np.median(self._scale)))
+        which, points = np.arange(count) % len(self._centres), np.empty_like(normal)
+        for index, factor in enumerate(self._factors):
+            here = which == index
+            away = further[here, None] * normal[here] @ factor.T
+            points[here] = self._centres[index] + away
+        return Climbers(points, further * self._reach[which])
 
     def __str__(self):
         """What it is around."""
