@@ -74,10 +74,11 @@ def _about_search(sample: Sample) -> Iterator[Doubt]:
     elif not search.all_known:
         yield Doubt(
             "unseen-modes",
-            f"modes are of very unlike width: of {search.num_points} points looked at, "
+            f"modes are very unlike: of {search.num_points} points looked at, "
             f"{search.hits.max()} led to one of them and {search.hits.min()} to "
-            "another; one that is rarer still would not have been found, and log Z may "
-            "be too low; say where to look with prior=, region= or initial=",
+            "another; one more, as unlike these as they are, would have been missed "
+            f"with a probability of {search.chance_of_a_miss:.0%}, and log Z may be "
+            "too low; say where to look with prior=, region= or initial=",
         )
 
 

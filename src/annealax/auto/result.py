@@ -70,6 +70,8 @@ class SearchReport:
         hits: How many of them ended at each mode that counts.
         num_unseen: Modes that there probably are beyond these.
         all_known: Whether each was hit so often that another would have been hit too.
+        chance_of_a_miss: Probability that one more, as unlike these as they are, was
+            not found.
         other_start: The start, other than that of the answer, with the longest way to
             the density: the second opinion.
         other_log_normalizer: What passes from it say; NaN if there is none.
@@ -83,6 +85,7 @@ class SearchReport:
     hits: np.ndarray
     num_unseen: float
     all_known: bool
+    chance_of_a_miss: float
     other_start: str
     other_log_normalizer: float
     other_stderr: float

@@ -113,6 +113,7 @@ def report_of(seen: Seen, known: Knowledge) -> SearchReport:
         hits=np.asarray(modes.hits),
         num_unseen=modes.num_unseen if best.start.is_of_modes else 0.0,
         all_known=modes.all_known or not best.start.is_of_modes,
+        chance_of_a_miss=modes.chance_of_a_miss,
         other_start="" if other is None else other.name,
         other_log_normalizer=np.nan if other is None else other.log_normalizer,
         other_stderr=np.nan if other is None else other.stderr,
