@@ -23,6 +23,7 @@ from annealax._work.checkpoint import Checkpoint, CheckpointWarning
 from annealax._work.serialise import FileError, load, save
 from annealax._work.signals import Interrupted
 from annealax.auto import ReplicateSnapshot, Sample, sample
+from annealax.models import Model, from_numpyro, from_pymc, from_stan
 from annealax.trainers import (
     AFT,
     CRAFT,

@@ -97,7 +97,7 @@ def test_numpyro_says_where_its_distributions_live():
     )
     supports = prior.supports()
     assert supports["rate"] == "positive"
-    assert supports["share"] == (0.0, 1.0)
+    assert supports["share"] == "unit"
     assert supports["weights"] == "simplex"
     assert supports["box"] == (-1.0, 4.0)
     assert "place" not in supports

@@ -11,7 +11,8 @@ from scipy import integrate
 
 from annealax import InvalidInputError
 from annealax.auto.density import FreeDensity
-from annealax.auto.parameters import Simplex, Space
+from annealax.auto.parameters import Space
+from annealax.auto.supports import Simplex
 
 
 def test_a_tuple_is_an_array_without_constraints():

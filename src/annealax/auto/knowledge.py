@@ -21,9 +21,13 @@ from annealax.auto.parameters import Space
 from annealax.auto.places import Around, Climbers, Everywhere, Places
 from annealax.auto.starts.base import AbstractBase, Candidate, Start
 from annealax.auto.starts.gaussian import Linear, normal_start
+from annealax.auto.supports import is_numpyro_constraint, words_of_constraint
 
 _PILOT_DRAWS = 2000
 """Draws from a prior or a region by which its centre and scales are measured."""
+
+_BESIDE = 1
+"""Folded into the key of a draw, for what parameters do not determine."""
 
 _MAX_POINTS = 256
 """Of more points given, so many are used."""
@@ -59,11 +63,9 @@ class Prior(eqx.Module):
         return self.parts.items()
 
     def shapes(self) -> Any:
-        """The shape of a draw, or shapes by name."""
+        """The shape of a draw, or shapes in the structure of a draw."""
         drawn = eqx.filter_eval_shape(self.sample, jr.key(0))
-        if isinstance(drawn, Mapping):
-            return {name: each.shape for name, each in drawn.items()}
-        return drawn.shape
+        return jax.tree.map(lambda leaf: leaf.shape, drawn)
 
     def supports(self) -> Any:
         """What the parts say about where they live, in the words of `support`."""
@@ -88,10 +90,7 @@ def as_prior(prior: Any) -> Prior:
     """
     if isinstance(prior, tuple) and len(prior) == 2 and all(map(callable, prior)):
         pair = _Pair(*prior)
-        named = isinstance(eqx.filter_eval_shape(pair.sample, jr.key(0)), Mapping)
-        if named:
-            return _Joint(pair)
-        return Prior({"": pair}, named=False)
+        return Joint(pair.sample, pair.log_prob)
     named = isinstance(prior, Mapping)
     parts = dict(prior) if named else {"": prior}
     for name, each in parts.items():
@@ -107,11 +106,20 @@ def as_prior(prior: Any) -> Prior:
     return Prior(parts, named=named)
 
 
-class _Joint(Prior):
-    """A pair of functions of all named parameters together."""
+class Joint(Prior):
+    """A prior of all parameters together, whatever their structure.
 
-    def __init__(self, pair: _Pair):
-        self.parts, self.named = {"": pair}, True
+    Args:
+        sample: One draw from a key.
+        log_prob: Normalised log density.
+    """
+
+    def __init__(
+        self,
+        sample: Callable[[PRNGKeyArray], Any],
+        log_prob: Callable[[Any], Array],
+    ):
+        self.parts, self.named = {"": _Pair(sample, log_prob)}, True
 
     def sample(self, key):
         """One draw."""
@@ -126,32 +134,12 @@ class _Joint(Prior):
         return None
 
 
-_BOUNDS = ("lower_bound", "upper_bound")
-"""What NumPyro's constraints call their bounds."""
-
-
 def _support_of(part: Any) -> Any:
-    """By the name of a NumPyro constraint; None where nothing is said."""
+    """What a distribution says about where it lives; None where nothing is said."""
     constraint: Any = getattr(part, "support", None)
-    while hasattr(constraint, "base_constraint"):
-        constraint = constraint.base_constraint
-    name = type(constraint).__name__.strip("_").lower()
-    low, high = (getattr(constraint, each, None) for each in _BOUNDS)
-    if name in ("nonetype", "real", "realvector"):
-        return None
-    if "simplex" in name:
-        return "simplex"
-    if low is None and high is None:
-        if "positive" in name or "nonnegative" in name:
-            return "positive"
-        raise InvalidInputError(
-            f"a prior with the support {constraint} is not understood; give support= "
-            "for it, or a prior on an unconstrained space"
-        )
-    bounds = [
-        None if each is None else float(np.ravel(each)[0]) for each in (low, high)
-    ]
-    return "positive" if bounds == [0.0, None] else tuple(bounds)
+    return (
+        words_of_constraint(constraint) if is_numpyro_constraint(constraint) else None
+    )
 
 
 class Posterior(eqx.Module):
@@ -188,7 +176,8 @@ class PriorBase(AbstractBase):
         count = math.prod(sample_shape)
 
         def draw(key):
-            x = self.space.unconstrain(self.prior.sample(key))
+            value = self.prior.sample(key)
+            x = self.space.unconstrain(value, jr.fold_in(key, _BESIDE))
             return (x - self.centre) / self.scale
 
         drawn = jax.vmap(draw)(jr.split(key, count))
@@ -268,7 +257,10 @@ class _Found(NamedTuple):
 def _from_prior(key: PRNGKeyArray, space: Space, prior: Prior) -> _Found:
     @eqx.filter_jit
     def draw(keys):
-        return jax.vmap(lambda key: space.unconstrain(prior.sample(key)))(keys)
+        def one(key):
+            return space.unconstrain(prior.sample(key), jr.fold_in(key, _BESIDE))
+
+        return jax.vmap(one)(keys)
 
     def draws(key, count):
         return np.asarray(draw(jr.split(key, count)), np.float64)
@@ -319,13 +311,14 @@ def _from_region(key: PRNGKeyArray, space: Space, region: Any) -> _Found:
 def region_bounds(space: Space, region: Any) -> tuple[Any, Any]:
     """Lowest and highest values, as the user's parameters are."""
     pairs = {}
-    regions = region if space.named else {"": region}
-    if not isinstance(regions, Mapping):
-        names = [each.name for each in space.parameters]
+    names = [each.name for each in space.parameters]
+    if space.named and not isinstance(region, Mapping | tuple | list):
         raise InvalidInputError(
             f"with named shapes, region must be a dict of all names {names}; got "
             f"{region!r}"
         )
+    # Names that are missing are noticed below, each by itself.
+    regions = region if space.is_flat else space.split(region)
     for each in space.parameters:
         label = each.name or "the density"
         if each.name not in regions:
@@ -352,18 +345,18 @@ def region_bounds(space: Space, region: Any) -> tuple[Any, Any]:
             )
         pairs[each.name] = (jnp.asarray(low, float), jnp.asarray(high, float))
     lows, highs = ({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
-    return (lows, highs) if space.named else (lows[""], highs[""])
+    return space.assemble(lows), space.assemble(highs)
 
 
 def _points(space: Space, initial: Any) -> np.ndarray:
     """Points in the user's space as unconstrained vectors."""
     shapes = {each.name: each.shape for each in space.parameters}
-    values = initial if space.named else {"": initial}
-    if not isinstance(values, Mapping) or set(values) != set(shapes):
+    try:
+        values = space.split(initial)
+    except InvalidInputError as error:
         raise InvalidInputError(
-            f"initial must be points such as the density takes, with {list(shapes)}; "
-            f"got {initial!r}"
-        )
+            f"initial must be points such as the density takes: {error}"
+        ) from None
     stacked = {}
     for name, shape in shapes.items():
         value = np.asarray(values[name], float)
@@ -383,8 +376,7 @@ def _points(space: Space, initial: Any) -> np.ndarray:
     (count,) = counts
     chosen = np.linspace(0, count - 1, min(count, _MAX_POINTS)).astype(int)
     picked = {name: jnp.asarray(each[chosen], float) for name, each in stacked.items()}
-    tree = picked if space.named else picked[""]
-    points = np.asarray(jax.vmap(space.unconstrain)(tree), np.float64)
+    points = np.asarray(jax.vmap(space.unconstrain)(space.assemble(picked)), float)
     if not np.isfinite(points).all():
         raise InvalidInputError("initial has points outside of the support")
     return points

@@ -213,8 +213,8 @@ class Sample:
     @property
     @in_own_precision
     def x(self) -> Any:
-        """The draws in the user's space: an array, or a dict of arrays."""
-        return self._ordered(self.space.values(self.vectors))
+        """The draws in the user's space: an array, or arrays in the structure given."""
+        return self.space.ordered(self.space.values(self.vectors))
 
     def _ordered(self, values: Any) -> Any:
         """Parameters in the order in which they were given: JAX sorts names."""

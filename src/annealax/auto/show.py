@@ -9,6 +9,7 @@ from annealax._doubts import Doubt
 from annealax._estimates import tail_factor
 from annealax._words import PARAMETER_HEADERS, headline, parameter_cells
 from annealax.auto.result import Sample
+from annealax.models.plain import PlainModel
 
 _MAX_ROWS = 12
 _WIDTH = 79
@@ -37,6 +38,7 @@ def summarise(sample: Sample) -> str:
         *_parameters(sample),
         "",
         *_modes(sample),
+        *_prior(sample),
         *_search(sample),
         *_choices(sample),
         *_costs(sample),
@@ -78,6 +80,13 @@ def _parameters(sample: Sample) -> Iterator[str]:
     if len(names) > _MAX_ROWS:
         yield f"... and {len(names) - _MAX_ROWS} more"
     yield "3.702(4) means 3.702 +- 0.004; columns with % are quantiles."
+
+
+def _prior(sample: Sample) -> Iterator[str]:
+    why = sample.model.why_no_prior
+    if why and not isinstance(sample.model, PlainModel):
+        text = f"log Z is of the whole density, which has no prior to start from: {why}"
+        yield from _wrap(text, "prior   ", "        ")
 
 
 def _modes(sample: Sample) -> Iterator[str]:
