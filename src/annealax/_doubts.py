@@ -13,6 +13,11 @@ CODES: Mapping[str, tuple[str, str]] = MappingProxyType(
             "mass is pressed against a bound, nearer than the precision can tell",
             'use dtype="float64", or the logarithm of the distance from the bound',
         ),
+        "failed-calls": (
+            "the density, a black box, raised exceptions at some points, which got "
+            "weight zero",
+            "make it return -inf where it is zero, and mend it elsewhere",
+        ),
         "few-draws": (
             "expectations rest on few points: the effective sample size is small",
             "add particles or temperatures",

@@ -295,3 +295,13 @@ class Lines:
             return ""
         seconds = (now - self._began) / made * (self._total - done)
         return f"  {datetime.timedelta(seconds=round(seconds))} left"
+
+
+def as_teller(progress: bool | Callable[[str], None]) -> Callable[[str], None]:
+    """Where lines about what is going on go."""
+    if callable(progress):
+        return progress
+    if not progress:
+        return lambda text: None
+    console = Console(stderr=True)
+    return lambda text: console.print(text, highlight=False, style="dim")

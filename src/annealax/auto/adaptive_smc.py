@@ -81,6 +81,7 @@ class AdaptivePass:
         z: Particles at the last temperature.
         weights: Their weights.
         trail: Some particles of each temperature.
+        members: Ensembles of walks there; None for HMC.
     """
 
     betas: np.ndarray
@@ -93,6 +94,7 @@ class AdaptivePass:
     z: np.ndarray
     weights: np.ndarray
     trail: np.ndarray
+    members: np.ndarray | None = None
 
     def climbers(self, place: Callable[[np.ndarray], np.ndarray]) -> Climbers:
         """Where particles were at all temperatures, to climb from with small steps.

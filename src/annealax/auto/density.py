@@ -14,6 +14,13 @@ from annealax._errors import InvalidInputError
 from annealax.auto.parameters import Space
 from annealax.auto.program import Traced, trace
 
+_NEEDS_VALUES = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerBoolConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+"""What JAX says of functions that cannot be traced."""
+
 
 class FreeDensity(eqx.Module):
     """The user's density as a function of the unconstrained vector.
@@ -41,6 +48,13 @@ class FreeDensity(eqx.Module):
             traced, out = trace(log_density, value, args)
         except InvalidInputError:
             raise
+        except (jax.errors.TracerArrayConversionError, *_NEEDS_VALUES) as error:
+            raise InvalidInputError(
+                "log_density needs the numbers of its point, as NumPy and SciPy do, "
+                "but gets a JAX array under a trace. Either write it with jax.numpy, "
+                "which gives gradients, or wrap it as it is: "
+                f"annealax.black_box(log_density, {_shape_in_words(value)})"
+            ) from error
         except Exception as error:
             raise InvalidInputError(
                 "log_density cannot be evaluated at one point of this shape: "
@@ -64,6 +78,11 @@ class FreeDensity(eqx.Module):
         return self.log_density(value) + log_det
 
 
+def _shape_in_words(value: Any) -> str:
+    shapes = jax.tree.map(lambda leaf: leaf.shape, value)
+    return f"shape={shapes}"
+
+
 class CountedDensity:
     """A density of vectors, and how often it was evaluated.
 
@@ -83,6 +102,16 @@ class CountedDensity:
     def spend(self, count: float | int) -> None:
         """Note that a program makes so many evaluations."""
         self.num_evaluations += int(count)
+
+    @functools.cached_property
+    def has_gradient(self) -> bool:
+        """Whether JAX can differentiate it: not through callbacks, for instance."""
+        point = jax.ShapeDtypeStruct((self.size,), jnp.result_type(float))
+        try:
+            jax.eval_shape(jax.grad(self.log_density), point)
+        except (ValueError, NotImplementedError):
+            return False
+        return True
 
     @functools.cached_property
     def work(self) -> int:

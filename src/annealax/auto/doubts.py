@@ -11,8 +11,8 @@ from annealax.auto.result import Sample
 _MIN_ESS = 200
 """Fewer effective draws make expectations coarse."""
 
-_MIN_ACCEPTANCE = 0.4
-"""Half of what tuning aims at."""
+_MIN_ACCEPTANCE = 0.5
+"""As a share of what tuning aims at."""
 
 _MODE_SHARE = 0.01
 """Modes with a smaller share of the draws may be missed by a replicate."""
@@ -141,7 +141,7 @@ def _about_weights(sample: Sample) -> Iterator[Doubt]:
 def _about_steps(sample: Sample) -> Iterator[Doubt]:
     steps = sample.steps
     rates = np.asarray(steps.acceptance_rate).mean(axis=0)
-    if rates.min() < _MIN_ACCEPTANCE:
+    if rates.min() < _MIN_ACCEPTANCE * sample.plan.target_acceptance:
         worst = int(np.argmin(rates))
         yield Doubt(
             "low-acceptance",

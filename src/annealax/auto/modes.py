@@ -290,6 +290,11 @@ class Ascents:
         return self._density.num_evaluations
 
     @property
+    def has_gradient(self) -> bool:
+        """Whether there are any: they follow the gradient."""
+        return self._density.has_gradient
+
+    @property
     def effort(self) -> float:
         """Evaluations that a long search may take."""
         return float(np.clip(_EFFORT / self._density.work, _LEAST, _MOST))
@@ -352,7 +357,7 @@ class Ascents:
         return self._distinct(points, values, np.full(len(points), int(counted)))
 
     def evaluate(self, points: np.ndarray) -> np.ndarray:
-        """Log densities of `NUM_SCREENED` points."""
+        """Log densities of points, `NUM_SCREENED` in general."""
         self._density.spend(len(points))
         dtype = jnp.result_type(float)
         values = _evaluate(self._density.log_density, jnp.asarray(points, dtype))
@@ -498,7 +503,9 @@ def find_modes(
         weights: Their weights, which add up to one.
         num_replicates: How many replicates there are.
     """
-    points = ascents.from_particles(key, vectors, weights).points
+    points = vectors[:0]
+    if ascents.has_gradient:
+        points = ascents.from_particles(key, vectors, weights).points
     if len(points) == 0:
         points = vectors[[np.argmax(weights)]]
     scale = np.sqrt(weights @ (vectors - weights @ vectors) ** 2) + 1e-30

@@ -23,17 +23,17 @@ import jax
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
-from rich.console import Console
 
 from annealax._checks import seed_number, unknown_name, whole_number
-from annealax._errors import SamplingError
+from annealax._errors import InvalidInputError, SamplingError
 from annealax._estimates import log_mean
 from annealax._keys import named_key
 from annealax._result import Result
 from annealax._work.budget import Budget, as_budget
 from annealax._work.checkpoint import Checkpoint, as_checkpoint, once
-from annealax._work.drive import Callback, as_callbacks, call_all
+from annealax._work.drive import Callback, as_callbacks, as_teller, call_all
 from annealax._work.fingerprint import fingerprint
+from annealax.auto.calls import counting_calls
 from annealax.auto.density import CountedDensity, FreeDensity
 from annealax.auto.doubts import doubts
 from annealax.auto.flows import FAMILIES, choose_flows, families_for
@@ -67,6 +67,9 @@ _ATTEMPTS, _LOOK_AFTER = 3, 8
 _PRECISE = 0.03
 """In many dimensions, where evaluations are dear, an error of this size is enough."""
 
+_FEW_REPLICATES, _PRECISE_ENOUGH = 6, 0.03
+"""The same where there is no gradient; so many replicates at least."""
+
 _GOOD_ENOUGH = 0.05
 """Flows are not tried where the error of log Z will be below this."""
 
@@ -77,6 +80,7 @@ Say = Callable[[str], None]
 
 
 @with_precision
+@counting_calls
 def sample(  # noqa: PLR0915 (four stages, one after the other)
     log_density: Callable[[Any], Array] | Model,
     shape: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None = None,
@@ -167,7 +171,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     def keep(label: str, name: str, compute: Callable[[], Any]) -> Any:
         return once(store, label + name, compute, identity=identity)
 
-    callbacks, say = as_callbacks(callback), _teller(progress)
+    callbacks, say = as_callbacks(callback), as_teller(progress)
     density = CountedDensity(free, free.space.size)
     many = density.size > MANY_DIMENSIONS
     ledger = Ledger(density)
@@ -178,7 +182,13 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         seen = search(named_key(key, "search"), density, known, say)
         first = next(each for each in seen.tried if each.first.usable)
         subkey = named_key(key, "first tails")
-        escapes = share_of_escapes(subkey, Ascents(density), first.x, first.weights)
+        escapes = share_of_escapes(
+            subkey,
+            Ascents(density),
+            first.x,
+            first.weights,
+            is_limited=known.is_limited,
+        )
     # Where there is no integral, no effort brings an answer nearer to it.
     attempts = 1 if escapes else _ATTEMPTS
 
@@ -193,7 +203,8 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         label = f"again-{attempt}-" if attempt else ""
         subkey = named_key(key, "again", attempt) if attempt else key
         with ledger.stage("tuning"):
-            count = num_particles or (_FEW_PARTICLES if many else _PARTICLES)
+            few = many or not density.has_gradient
+            count = num_particles or (_FEW_PARTICLES if few else _PARTICLES)
             subkey_tuning = named_key(subkey, "tuning")
             seen, plan, measured = tune_best(subkey_tuning, seen, count, effort, say)
         start = seen.best.name if seen.best else ""
@@ -203,7 +214,9 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
 
         with ledger.stage("flows"):
             count = affordable(label, "likely-replicates", measured)
-            reason = _reason_against_flows(flow, allowed, measured, count, effort)
+            reason = _reason_against_flows(
+                flow, allowed, measured, count, effort, density
+            )
             if escapes and flow == "auto":
                 reason = "not tried: the density may not have a finite integral"
             flows = None
@@ -257,7 +270,9 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         ascents = Ascents(density)
         modes = find_modes(named_key(key, "modes"), ascents, x, weights, count)
         subkey = named_key(key, "tails")
-        escapes = max(escapes, share_of_escapes(subkey, ascents, x, weights))
+        limited = known.is_limited
+        found = share_of_escapes(subkey, ascents, x, weights, is_limited=limited)
+        escapes = max(escapes, found)
     answer = Sample(
         **pool,
         plan=plan,
@@ -317,16 +332,6 @@ def free_density(
     return as_model(log_density, shape, support, prior, args).free()
 
 
-def _teller(progress: bool | Say) -> Say:
-    """Where lines about what is going on go."""
-    if callable(progress):
-        return progress
-    if not progress:
-        return lambda text: None
-    console = Console(stderr=True)
-    return lambda text: console.print(text, highlight=False, style="dim")
-
-
 def _log_normalizer(results: list[Result]) -> str:
     return f"log Z {log_mean([float(each.log_normalizer) for each in results]):.4f}"
 
@@ -362,6 +367,9 @@ class Ledger:
     def replicates(self, budget: Budget | None, one: Measured, many: bool) -> int:
         """How many runs the budget allows."""
         spent = self._density.num_evaluations
+        if budget is None and not self._density.has_gradient:
+            count = (one.stderr / _PRECISE_ENOUGH) ** 2
+            return int(np.clip(count, _FEW_REPLICATES, _AT_MOST * _FEW_REPLICATES))
         if budget is None:
             usual = _DEAR_REPLICATES if many else _REPLICATES
             count = _SHARE * spent / one.evaluations
@@ -381,8 +389,15 @@ def _reason_against_flows(
     one: Measured,
     num_replicates: int,
     effort: Effort,
+    density: CountedDensity,
 ) -> str:
     """Why flows are not even tried; nothing if they are."""
+    if not density.has_gradient:
+        if flow not in ("auto", "none"):
+            raise InvalidInputError(
+                f"flow={flow!r} is trained by gradients, which this density lacks"
+            )
+        return "none: the density has no gradient"
     if flow == "none":
         return "none, as asked"
     expected = one.stderr / np.sqrt(num_replicates)

@@ -15,12 +15,13 @@ from jaxtyping import PRNGKeyArray
 
 from annealax._errors import SamplingError
 from annealax._keys import named_key
+from annealax.auto import gradient_free
 from annealax.auto.adaptive_smc import MAX_TEMPERATURES, AdaptivePass, adaptive_pass
 from annealax.auto.density import CountedDensity
 from annealax.auto.knowledge import Knowledge, around_points
 from annealax.auto.modes import MAX_MODES, Ascents, Modes, explore
 from annealax.auto.places import Climbers
-from annealax.auto.starts import PROPOSALS
+from annealax.auto.starts import PROPOSALS, WITHOUT_GRADIENT
 from annealax.auto.starts.base import Candidate, Seen, Start, Tried, WideNormal
 from annealax.auto.starts.gaussian import (
     MAX_FULL_SIZE,
@@ -92,6 +93,11 @@ def search(
     Raises:
         SamplingError: If no pass came to its end.
     """
+    if not density.has_gradient:
+        seen = gradient_free.nothing_seen(key, density, known)
+        for candidate in gradient_free.first_starts(density, known):
+            seen = race(seen, candidate, say)
+        return _improved(seen, say)
     ascents = Ascents(density)
     modes = explore(named_key(key, "ascents"), ascents, known.places)
     if len(known.points):
@@ -101,7 +107,10 @@ def search(
     seen = _start_at_modes(seen, say)
     for candidate in _simple_starts(seen, known):
         seen = race(seen, candidate, say)
-    seen = _look_wider(seen, ascents, known, say)
+    return _improved(_look_wider(seen, ascents, known, say), say)
+
+
+def _improved(seen: Seen, say: Say) -> Seen:
     if seen.best is None:
         raise SamplingError(
             "no pass reached the target: the log density may be -inf or NaN nearly "
@@ -116,7 +125,7 @@ def improve(seen: Seen, say: Say) -> Seen:
     for _ in range(_ROUNDS):
         before = seen.best
         assert before is not None
-        for propose in PROPOSALS:
+        for propose in PROPOSALS if seen.density.has_gradient else WITHOUT_GRADIENT:
             for candidate in propose(seen):
                 seen = race(seen, candidate, say)
         assert seen.best is not None
@@ -326,6 +335,9 @@ def _one_pass(
     start: Start,
     limit: int = MAX_TEMPERATURES,
 ) -> AdaptivePass:
+    if not density.has_gradient:
+        path = start.path(density.log_density, 1)
+        return gradient_free.walk_pass(key, path, density, limit)
     dear = density.size > MANY_DIMENSIONS
     return adaptive_pass(
         key,

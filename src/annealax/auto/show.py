@@ -115,6 +115,8 @@ def _search(sample: Sample) -> Iterator[str]:
         f"further one is found with 95 % if {search.smallest_share:.1g} of the points "
         "lead to it"
     )
+    if sample.plan.members is not None:
+        text = "by particles alone: the density has no gradient"
     if search.other_start:
         text += (
             f"; second opinion ({search.other_start}): log Z "
@@ -131,14 +133,22 @@ def _choices(sample: Sample) -> Iterator[str]:
     yield from _line(
         "steps",
         f"{len(sample.betas) - 1} from the start to your density (the ladder of "
-        f"temperatures); at each, HMC of {sample.num_leapfrog} leapfrogs with step "
+        f"temperatures); at each, {_moves(sample)} with step "
         f"size {sample.step_sizes.min():.2g} to {sample.step_sizes.max():.2g}, "
         f"{rates.min():.0%} to {rates.max():.0%} accepted",
     )
     yield from _line("flows", sample.choices["flows"])
 
 
+def _moves(sample: Sample) -> str:
+    if sample.plan.members is None:
+        return f"HMC of {sample.num_leapfrog} leapfrogs"
+    return f"walks of {sample.num_leapfrog} proposals"
+
+
 def _costs(sample: Sample) -> Iterator[str]:
+    if calls := sample.choices.get("calls"):
+        yield from _line("calls", calls)
     parts = ", ".join(
         f"{stage.name} {stage.evaluations:.2g} ({stage.seconds:.1f} s)"
         for stage in sample.stages

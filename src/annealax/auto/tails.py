@@ -15,6 +15,9 @@ from annealax.auto.modes import NUM_SCREENED, Ascents
 _FURTHEST, _STEPS = 1e5, 16
 """So far out is looked, in distances of draws, at so many places along a ray."""
 
+_FEW_RAYS = 8
+"""Rays of a density without gradient, which may be dear."""
+
 _FALLS = 0.1
 """Nats per factor e that a shell's mass falls by, at least, if there is an integral.
 
@@ -26,7 +29,12 @@ _COUNTS = 20.0
 
 
 def share_of_escapes(
-    key: PRNGKeyArray, ascents: Ascents, x: np.ndarray, weights: np.ndarray
+    key: PRNGKeyArray,
+    ascents: Ascents,
+    x: np.ndarray,
+    weights: np.ndarray,
+    *,
+    is_limited: bool = False,
 ) -> float:
     """Share of directions in which the density does not seem to have an integral.
 
@@ -35,8 +43,12 @@ def share_of_escapes(
         ascents: Evaluates the density.
         x: Draws.
         weights: Their weights.
+        is_limited: Whether a prior or a region says where the mass is. Then black
+            boxes are not asked about places that may be absurd to them.
     """
-    count = NUM_SCREENED // _STEPS
+    if is_limited and not ascents.has_gradient:
+        return 0.0
+    count = NUM_SCREENED // _STEPS if ascents.has_gradient else _FEW_RAYS
     index = np.asarray(jr.choice(key, len(x), (count,), p=weights))
     centre = np.median(x[np.asarray(index)], axis=0)
     log_t = np.linspace(0, np.log(_FURTHEST), _STEPS)

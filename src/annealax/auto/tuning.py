@@ -24,8 +24,10 @@ from annealax._result import Result
 from annealax._sampler import Sampler
 from annealax.auto.adaptive_smc import LONGEST, TARGET_ACCEPTANCE, AdaptivePass
 from annealax.auto.density import CountedDensity
+from annealax.auto.gradient_free import TARGET_ACCEPTANCE as WALK_ACCEPTANCE
+from annealax.auto.gradient_free import walk_length
 from annealax.auto.starts.base import Seen, Start, Tried
-from annealax.kernels import HMC, PerTemperature
+from annealax.kernels import HMC, AbstractKernel, EnsembleWalk, PerTemperature
 
 Say = Callable[[str], None]
 
@@ -35,11 +37,17 @@ WORK_PER_TRANSITION = 0.03
 _MIN_TRANSITIONS, _MAX_TRANSITIONS = 20, 400
 """Fewer leave no room for what passes did not see; more cost more than replicates."""
 
+_DEAR_TRANSITIONS = (0.1, 3)
+"""Where there is no gradient: nats that each may lose, and the fewest."""
+
 _QUARTER_PERIOD = 0.5 * np.pi
 """Length of a trajectory that forgets where a normal coordinate began."""
 
 _PASSES = 4
 """Passes, each of which improves ladder and step sizes for the next."""
+
+_DEAR_PASSES = 1
+"""So many where the density has no gradient, and may be dear."""
 
 _GAIN = 1.5
 """How fast the log of a step size follows the acceptance, less at every pass."""
@@ -60,8 +68,10 @@ class Plan:
         betas: Temperatures.
         step_sizes: Step size of HMC at the end of each transition.
         scales: Scale of each coordinate there.
-        num_leapfrog: Leapfrog steps of a trajectory.
+        num_leapfrog: Leapfrog steps of a trajectory, or proposals of a walk.
         num_particles: Number of particles.
+        members: Ensembles of walks there, where the density has no gradient; None for
+            HMC.
     """
 
     start: Start
@@ -70,6 +80,12 @@ class Plan:
     scales: np.ndarray
     num_leapfrog: int
     num_particles: int
+    members: np.ndarray | None = None
+
+    @property
+    def target_acceptance(self) -> float:
+        """The acceptance that step sizes are tuned to."""
+        return TARGET_ACCEPTANCE if self.members is None else WALK_ACCEPTANCE
 
     @property
     def num_transitions(self) -> int:
@@ -80,14 +96,19 @@ class Plan:
         """The sampler."""
         return Sampler(
             self.start.path(log_density, self.betas),
-            HMC(
-                jnp.asarray(self.step_sizes, jnp.result_type(float)),
-                self.num_leapfrog,
-                scale=PerTemperature(jnp.asarray(self.scales, jnp.result_type(float))),
-            ),
+            self._kernel(),
             ESSResampling(_RESAMPLE_BELOW),
             num_particles=self.num_particles,
         )
+
+    def _kernel(self) -> AbstractKernel:
+        dtype = jnp.result_type(float)
+        step_sizes = jnp.asarray(self.step_sizes, dtype)
+        if self.members is not None:
+            members = PerTemperature(jnp.asarray(self.members, dtype))
+            return EnsembleWalk(members, step_sizes, self.num_leapfrog)
+        scale = PerTemperature(jnp.asarray(self.scales, dtype))
+        return HMC(step_sizes, self.num_leapfrog, scale=scale)
 
     def respaced(self, work: np.ndarray, num_transitions: int) -> "Plan":
         """Transitions of equal work; what belongs to a temperature is interpolated.
@@ -103,13 +124,21 @@ class Plan:
         scales = np.stack(
             [np.interp(at, ends, column) for column in log_scales.T], axis=1
         )
+        members = self.members
+        if members is not None:
+            nearest = np.abs(ends[:, None] - at).argmin(axis=0)
+            members = members[nearest]
         return dataclasses.replace(
-            self, betas=betas, step_sizes=np.exp(log_steps), scales=np.exp(scales)
+            self,
+            betas=betas,
+            step_sizes=np.exp(log_steps),
+            scales=np.exp(scales),
+            members=members,
         )
 
     def adjusted(self, acceptance: np.ndarray, gain: float = _GAIN) -> "Plan":
         """Step sizes moved towards the acceptance wanted."""
-        move = gain * (np.asarray(acceptance, np.float64) - TARGET_ACCEPTANCE)
+        move = gain * (np.asarray(acceptance, np.float64) - self.target_acceptance)
         return dataclasses.replace(
             self, step_sizes=self.step_sizes * np.exp(move)
         ).capped()
@@ -120,6 +149,8 @@ class Plan:
         In units of the particles' scale a trajectory of length pi takes a normal
         coordinate to its negative, and one of 2 pi back to where it was.
         """
+        if self.members is not None:
+            return self  # a walk has no period
         longest = LONGEST / self.num_leapfrog
         return dataclasses.replace(
             self, step_sizes=np.minimum(self.step_sizes, longest)
@@ -208,13 +239,13 @@ def tune(
         return result
 
     result = run_once(plan)
-    for index in range(1, _PASSES):
+    for index in range(1, _PASSES if density.has_gradient else _DEAR_PASSES):
         plan = plan.adjusted(np.asarray(result.steps.acceptance_rate), _GAIN / index)
         plan = plan.respaced(work_of(result), plan.num_transitions)
         result = run_once(plan)
     return plan, Measured(
         stderr=float(result.log_normalizer_stderr),
-        seconds=float(np.median(seconds[1:])),  # the first one compiles
+        seconds=float(np.median(seconds[1:] or seconds)),  # the first one compiles
         evaluations=int(result.num_evaluations),
     )
 
@@ -223,22 +254,34 @@ def first_plan(
     start: Start, found: AdaptivePass, num_particles: int, longer: float = 1.0
 ) -> Plan:
     """The plan that an adaptive pass suggests."""
+    walks = found.members is not None
     plan = Plan(
         start=start,
         betas=rising(np.asarray(found.betas, np.float64)),
         step_sizes=np.asarray(found.step_sizes, np.float64),
         scales=np.asarray(found.scales, np.float64),
-        num_leapfrog=_num_leapfrog(found.step_sizes, start.size),
+        num_leapfrog=(
+            walk_length(start.size)
+            if walks
+            else _num_leapfrog(found.step_sizes, start.size)
+        ),
         num_particles=num_particles,
+        members=found.members,
     )
     work = 0.5 * np.asarray(found.work_variance)
-    return plan.respaced(work, transitions_for(work, longer)).capped()
+    count = transitions_for(work, longer, *(_DEAR_TRANSITIONS if walks else ()))
+    return plan.respaced(work, count).capped()
 
 
-def transitions_for(work: np.ndarray, longer: float = 1.0) -> int:
+def transitions_for(
+    work: np.ndarray,
+    longer: float = 1.0,
+    allowed: float = WORK_PER_TRANSITION,
+    fewest: int = _MIN_TRANSITIONS,
+) -> int:
     """How many transitions make each lose as much as it may."""
-    count = longer * lengths(work).sum() / np.sqrt(WORK_PER_TRANSITION)
-    least = longer * _MIN_TRANSITIONS
+    count = longer * lengths(work).sum() / np.sqrt(allowed)
+    least = longer * fewest
     return round_up(float(np.clip(count, least, max(least, _MAX_TRANSITIONS))))
 
 

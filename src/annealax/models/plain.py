@@ -10,6 +10,7 @@ from annealax._errors import InvalidInputError
 from annealax.auto.density import FreeDensity
 from annealax.auto.knowledge import Posterior, Prior
 from annealax.auto.parameters import Space
+from annealax._black_box import BlackBox
 from annealax.models.base import Model
 
 
@@ -74,6 +75,8 @@ def as_model(
                 f"{' and '.join(f'{name}=' for name in named)}"
             )
         return log_density.prepared()
+    if isinstance(log_density, BlackBox) and support is None and prior is None:
+        support = log_density.support
     if not callable(log_density):
         raise InvalidInputError(
             "log_density must be a function of one point, or a model such as "

@@ -7,6 +7,7 @@ function of `Seen` that yields candidates, and name it here.
 from collections.abc import Callable, Iterator
 
 from annealax.auto.starts.base import Candidate, Seen
+from annealax.auto.starts.clusters import propose_clusters
 from annealax.auto.starts.gaussian import propose_moments
 from annealax.auto.starts.hierarchy import propose_hierarchy
 from annealax.auto.starts.leaders import (
@@ -26,3 +27,6 @@ PROPOSALS: tuple[Callable[[Seen], Iterator[Candidate]], ...] = (
     propose_leaders_of_means,
 )
 """Each is asked in every round, with all that was seen until then."""
+
+WITHOUT_GRADIENT = (propose_clusters, propose_tails)
+"""Those for densities without gradient: they look at particles alone."""
