@@ -11,12 +11,12 @@ work. These are messages between own processes, never files.
 import concurrent.futures
 import contextlib
 import functools
+import multiprocessing
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
 import cloudpickle
@@ -25,7 +25,8 @@ from annealax._checks import whole_number
 from annealax._errors import InvalidInputError, MissingExtraError, SamplingError
 from annealax._work import rows
 
-cloudpickle.register_pickle_by_value(rows)
+if not hasattr(rows.Rows.__call__, "__wrapped__"):  # by checks of types, in tests
+    cloudpickle.register_pickle_by_value(rows)
 
 _TRIES = 5
 """Losses of workers in a row, without a task that is done between, before giving up."""
@@ -103,7 +104,7 @@ class Workers:
             while left:
                 try:
                     for index in left.keys() - pending.keys():
-                        future = self._engine().submit(cloudpickle.loads, left[index])
+                        future = self._submit(left[index])
                         future.add_done_callback(lambda _: news.set())
                         pending[index] = future
                 except Exception as error:
@@ -141,6 +142,13 @@ class Workers:
         if self._current is None:
             self._current, self._is_ours = self._make(), True
         return self._current
+
+    def _submit(self, message: bytes) -> Any:
+        engine = self._engine()
+        if not isinstance(engine, ProcessPoolExecutor):
+            return engine.submit(cloudpickle.loads, message)
+        with _without_main():  # this is where it makes processes
+            return engine.submit(cloudpickle.loads, message)
 
     def _renewed(self, pending: dict[int, Any]) -> dict[int, Any]:
         """A pool that lost a process is broken for good; engines mend themselves."""
@@ -226,7 +234,9 @@ def _maker(executor: Any) -> tuple[Callable[[], Any], Any]:
 def _pool(
     count: int, initializer: Callable[..., Any] | None = None, arguments: tuple = ()
 ) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(count, _Spawn(), initializer, arguments)
+    # Made anew, not forked: a forked JAX hangs.
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(count, context, initializer, arguments)
 
 
 def _dask(address: str | None = None) -> Any:
@@ -261,32 +271,17 @@ class _OwnDask:
         self._cluster.close()
 
 
-class _Process(SpawnProcess):
-    """A process that does not run the user's script again.
-
-    `spawn` imports the main script in every child, so that a script without
-    `if __name__ == "__main__"` starts itself anew without end. What is sent here by
-    cloudpickle needs no such import.
-    """
-
-    @staticmethod
-    def _Popen(process_obj):  # noqa: N802 (its name there)
-        with _without_main():
-            return SpawnProcess._Popen(process_obj)
-
-
-class _Spawn(SpawnContext):
-    """Processes made anew: a forked JAX hangs."""
-
-    Process = _Process
-
-
 _MAIN_LOCK = threading.Lock()
 
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """For a moment, the main module looks like one that has no file."""
+    """For a moment, the main module looks like one that has no file.
+
+    Processes that are made in this moment do not run the user's script again, which
+    would start itself anew without end if it has no `if __name__ == "__main__"`. What
+    is sent by cloudpickle does not need it.
+    """
     main = sys.modules["__main__"]
     with _MAIN_LOCK:
         saved: dict[str, Any] = {

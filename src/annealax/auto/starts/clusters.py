@@ -14,7 +14,7 @@ import numpy as np
 from annealax._estimates import logsumexp
 from annealax._keys import named_key
 from annealax.auto.starts.base import Candidate, Seen
-from annealax.auto.starts.gaussian import moments
+from annealax.auto.starts.gaussian import Linear, moments, normal_start, root_of
 from annealax.auto.starts.mixture import mixture_of
 
 _MOST, _POINTS_EACH = 6, 4
@@ -47,12 +47,15 @@ class Fit(NamedTuple):
 
 
 def propose_clusters(seen: Seen) -> Iterator[Candidate]:
-    """Gaussians where the particles of all passes gather, and a wide one."""
+    """Gaussians where the particles of all passes gather; a wide one with several."""
     x, weights = _particles(seen)
     key = named_key(seen.key, "clusters", len(seen.tried))
     random = np.random.default_rng(np.asarray(jr.key_data(key)))
     fit = fit_gaussians(random, x, weights)
-    if fit is not None:
+    if fit is not None and len(fit.means) == 1:
+        linear = Linear(fit.means[0], root_of(fit.covariances[0]))
+        yield Candidate("one Gaussian fitted to all particles", normal_start(linear))
+    elif fit is not None:
         start = mixture_of(fit.means, list(fit.covariances), fit.shares, seen.wide)
         yield Candidate(f"{len(fit.means)} Gaussians fitted to all particles", start)
 
