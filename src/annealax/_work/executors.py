@@ -23,10 +23,6 @@ import cloudpickle
 
 from annealax._checks import whole_number
 from annealax._errors import InvalidInputError, MissingExtraError, SamplingError
-from annealax._work import rows
-
-if not hasattr(rows.Rows.__call__, "__wrapped__"):  # by checks of types, in tests
-    cloudpickle.register_pickle_by_value(rows)
 
 _TRIES = 5
 """Losses of workers in a row, without a task that is done between, before giving up."""

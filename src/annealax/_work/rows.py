@@ -1,7 +1,7 @@
 """A function on the rows of a matrix: what workers of a black box are asked to do.
 
-This file is sent to them as it is, so that they need NumPy alone: importing JAX takes
-seconds and memory, in every process.
+It needs NumPy alone, so that workers are there at once: importing JAX takes seconds and
+memory, in every process.
 """
 
 import numpy as np

@@ -7,10 +7,10 @@ from typing import Any, ParamSpec
 
 import jax
 
+from annealax._black_box import BlackBox, Calls
 from annealax._doubts import Doubt
 from annealax._work.drive import as_teller
 from annealax.auto.result import Sample
-from annealax._black_box import BlackBox, Calls
 
 _Arguments = ParamSpec("_Arguments")
 

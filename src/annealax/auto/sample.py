@@ -152,8 +152,6 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     prior = None if prior is None else as_prior(prior)
     model = as_model(log_density, shape, support, prior, args)
     free = model.free()
-    if flow not in FLOW_CHOICES:
-        raise unknown_name("flow", str(flow), FLOW_CHOICES)
     for name, number in (
         ("num_particles", num_particles),
         ("num_replicates", num_replicates),
@@ -173,6 +171,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
 
     callbacks, say = as_callbacks(callback), as_teller(progress)
     density = CountedDensity(free, free.space.size)
+    _check_flow(flow, density)
     many = density.size > MANY_DIMENSIONS
     ledger = Ledger(density)
     known = gather(named_key(key, "known"), free.space, model.prior, region, initial)
@@ -383,6 +382,15 @@ class Ledger:
         return int(np.clip(left / each, _MIN_REPLICATES, _MAX_REPLICATES))
 
 
+def _check_flow(flow: str, density: CountedDensity) -> None:
+    if flow not in FLOW_CHOICES:
+        raise unknown_name("flow", str(flow), FLOW_CHOICES)
+    if flow not in ("auto", "none") and not density.has_gradient:
+        raise InvalidInputError(
+            f"flow={flow!r} is trained by gradients, which this density does not have"
+        )
+
+
 def _reason_against_flows(
     flow: str,
     budget: Budget | None,
@@ -393,10 +401,6 @@ def _reason_against_flows(
 ) -> str:
     """Why flows are not even tried; nothing if they are."""
     if not density.has_gradient:
-        if flow not in ("auto", "none"):
-            raise InvalidInputError(
-                f"flow={flow!r} is trained by gradients, which this density lacks"
-            )
         return "none: the density has no gradient"
     if flow == "none":
         return "none, as asked"

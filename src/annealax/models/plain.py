@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array
 
+from annealax._black_box import BlackBox
 from annealax._errors import InvalidInputError
 from annealax.auto.density import FreeDensity
 from annealax.auto.knowledge import Posterior, Prior
 from annealax.auto.parameters import Space
-from annealax._black_box import BlackBox
 from annealax.models.base import Model
 
 
