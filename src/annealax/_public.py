@@ -3,8 +3,7 @@
 # ruff: noqa: F401
 
 from annealax import flows, kernels, loggers, targets
-from annealax._black_box import BlackBox as BlackBox
-from annealax._black_box import black_box as black_box
+from annealax._black_box import BlackBox, black_box
 from annealax._compilation_cache import compilation_cache
 from annealax._doubts import Doubt
 from annealax._errors import (
