@@ -18,9 +18,13 @@ def test_map_names_every_folder_and_top_level_module():
     assert {name for name in folders | modules if f"`{name}" not in MAP} == set()
 
 
-@pytest.mark.parametrize("folder", ["auto", "cli", "experiments", "report", "_work"])
+@pytest.mark.parametrize(
+    "folder", ["auto", "cli", "experiments", "report", "reproduction", "_work"]
+)
 def test_map_names_every_module_of_the_larger_folders(folder):
-    commands = {"compare.py", "pimh.py", "run.py", "sample.py", "vae.py"}
+    commands = {
+        *("compare.py", "pimh.py", "reproduce.py", "run.py", "sample.py", "vae.py"),
+    }
     skipped = {"__init__.py"} | (commands if folder == "cli" else set())
     modules = {path.name for path in (SOURCE / folder).glob("*.py")} - skipped
     assert {name for name in modules if name not in MAP} == set()

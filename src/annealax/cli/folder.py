@@ -145,10 +145,12 @@ class Done:
     Attributes:
         files: Names of the files that it left.
         content: The result, as JSON holds it.
+        reported: Whether its pictures and pages are written, too.
     """
 
     files: list[str]
     content: Mapping[str, Any]
+    reported: bool = False
 
 
 @contextlib.contextmanager

@@ -484,6 +484,56 @@ def train_vae(
     work.start(job, folder, Output(quiet=quiet, as_json=as_json))
 
 
+@app.command("reproduce")
+@_clean_errors
+def reproduce_figures(
+    figures: Annotated[
+        str,
+        typer.Argument(
+            help="all, or numbers of figures such as 1 or 3,5; 8 is ours.",
+            metavar="FIGURE",
+        ),
+    ] = "all",
+    scale: Annotated[
+        str,
+        typer.Option(
+            help="smoke: tiny, a minute or two; cpu: about an hour a figure on two "
+            "cores; paper: the paper's settings."
+        ),
+    ] = "cpu",
+    repeats: Annotated[
+        int | None,
+        typer.Option(help="Repeats of each line; those of the scale if not given."),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes side by side; one for each core if not given."),
+    ] = None,
+    seed: Seed = 0,
+    out: Out = None,
+    checkpoint_seconds: CheckpointSeconds = 60.0,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Reproduce figures of the paper; in a folder that has some of it, go on."""
+    from annealax.cli import reproduce, work
+    from annealax.cli.output import Output
+    from annealax.experiments.jobs import ReproduceJob
+    from annealax.reproduction.figures import find_figures
+
+    job = ReproduceJob.make(
+        figures=find_figures(figures),
+        scale=scale,
+        repeats=repeats,
+        workers=workers,
+        seed=seed,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    path = out or Path("runs") / f"reproduce-{scale}-seed{seed}"
+    existing = reproduce.belongs(path, job)
+    work.start(job, path, Output(quiet=quiet, as_json=as_json), existing=existing)
+
+
 @app.command()
 @_clean_errors
 def report(

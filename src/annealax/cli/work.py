@@ -8,7 +8,7 @@ from annealax import report
 from annealax._errors import AnnealaxError
 from annealax._work.serialise import FileError
 from annealax._work.signals import deferred_signals
-from annealax.cli import compare, pimh, run, sample, vae
+from annealax.cli import compare, pimh, reproduce, run, sample, vae
 from annealax.cli.environment import environment
 from annealax.cli.folder import Done, RunFolder, Workplace, working
 from annealax.cli.output import Output
@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, Command] = {
     "compare": compare,
     "train-vae": vae,
     "pimh": pimh,
+    "reproduce": reproduce,
 }
 """By name; `annealax.experiments.jobs.JOBS` has what each is asked for."""
 
@@ -113,10 +114,12 @@ def _do(
             place.signals.stop_if_asked("nothing but the settings is there")
         done = COMMANDS[job.command].work(place, job, ready)
         place.signals.stop_if_asked("the numbers are there, the pictures are not")
-        speech.say("drawing")
-        loaded = Run(folder.path, job) if isinstance(job, RunJob) else None
-        files = [*done.files, *report.write_pictures(folder.path, loaded)]
-        files += report.write_page(folder.path)
+        files = list(done.files)
+        if not done.reported:
+            speech.say("drawing")
+            loaded = Run(folder.path, job) if isinstance(job, RunJob) else None
+            files += report.write_pictures(folder.path, loaded)
+            files += report.write_page(folder.path)
     if speech.as_json:
         facts = {"command": job.command, "folder": str(folder.path), "files": files}
         speech.emit("result", **{**done.content, **facts})

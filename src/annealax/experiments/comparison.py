@@ -481,8 +481,12 @@ def run_chains(
 def reuse_compiled_programs() -> Iterator[None]:
     """Keep compiled programs in a folder that goes away at the end.
 
-    Repeats of a training compile the same program; they find it there.
+    Repeats of a training compile the same program; they find it there. A folder that
+    JAX was given already (JAX_COMPILATION_CACHE_DIR) does as well.
     """
+    if getattr(jax.config, "jax_compilation_cache_dir"):  # noqa: B009 (not typed)
+        yield
+        return
     names: dict[str, Any] = {
         "jax_compilation_cache_dir": None,
         "jax_persistent_cache_min_compile_time_secs": 0.5,

@@ -332,12 +332,35 @@ class ChainJob(Job):
     checkpoint_seconds: float = Field(60.0, ge=0)
 
 
+class ReproduceJob(MainJob):
+    """`annealax reproduce`: figures of the paper.
+
+    Attributes:
+        figures: Their numbers.
+        scale: How much of the paper's settings.
+        repeats: Repeats of each line; None for those of the scale.
+        workers: Processes side by side; None for as many as suit.
+        checkpoint_seconds: Time between checkpoints.
+    """
+
+    command: Literal["reproduce"] = "reproduce"
+    result: ClassVar[str] = "reproduction.json"
+    name: Literal["reproduction"] = "reproduction"
+    method: Literal["reproduce"] = "reproduce"
+    figures: tuple[Annotated[int, Field(ge=1, le=8)], ...] = Field(min_length=1)
+    scale: Literal["smoke", "cpu", "paper"]
+    repeats: int | None = Field(None, ge=1, le=1000)
+    workers: int | None = Field(None, ge=1, le=1000)
+    checkpoint_seconds: float = Field(60.0, ge=0)
+
+
 JOBS: Mapping[str, type[Job]] = {
     "run": RunJob,
     "sample": SampleJob,
     "compare": CompareJob,
     "train-vae": TrainVAEJob,
     "pimh": ChainJob,
+    "reproduce": ReproduceJob,
 }
 
 

@@ -4,6 +4,7 @@
     tables     rows and sentences, for terminal and page alike
     charts     every chart; one palette
     problem_charts  pictures that only one problem has
+    reproduction  pictures, tables and pages of `annealax reproduce`
     page       pages from `templates/` and `style.css`
 
 Libraries that draw are imported when something is drawn.
@@ -24,8 +25,14 @@ def show(console: Console, path: Path, part: str | None = None) -> None:
     Args:
         console: Where to.
         path: The folder.
-        part: "pimh" for particle MCMC on top of a run; None for the work itself.
+        part: "pimh" for particle MCMC on top of a run, "reproduce" for figures of the
+            paper; None for the work itself.
     """
+    if part == "reproduce":
+        from annealax.report import reproduction  # noqa: PLC0415
+
+        reproduction.show(console, path)
+        return
     found = read.read(path)
     if isinstance(found, read.Comparison):
         tables.print_table(console, tables.comparison_table(found))

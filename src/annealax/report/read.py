@@ -455,6 +455,11 @@ def read(path: Path) -> Run | Comparison | Decoder:
         return _read_comparison(path)
     if (path / "vae.json").exists():
         return _read_decoder(path)
+    if (path / "reproduction.json").exists():
+        raise FileError(
+            f"{path} holds figures of the paper, which have pages of their own: see "
+            f"figure-*.md there; `annealax reproduce` writes them again."
+        )
     return read_run(path)
 
 
