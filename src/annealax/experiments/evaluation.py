@@ -407,9 +407,9 @@ def _plain_smc(
         return same_ladder, smc(count, "SMC, given ladder", "smc-given-ladder")
     count = settings.num_transitions * once(  # measured, so the first one counts
         stages.checkpoint,
-        "smc-same-cost",
+        "smc-ladders",
         lambda: _ladders_for(key, main, same_ladder),
-        identity={"work": "smc-same-cost"},
+        identity={"work": "smc-ladders"},
     )
     if count == settings.num_transitions:  # flows cost nothing to speak of
         return (same_ladder,)
