@@ -256,7 +256,7 @@ def pimh(
     observables: Mapping[str, Callable[[Array], Array]] | None = None,
     configurations: bool = False,
     callback: Callback | Iterable[Callback] | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike | Checkpoint | None = None,
 ) -> Chain:
     """Run particle independent Metropolis-Hastings.
@@ -271,7 +271,8 @@ def pimh(
         configurations: Keep one unweighted configuration per iteration.
         callback: One or several functions of a `ChainSnapshot`, called after each
             device call.
-        progress: Show progress.
+        progress: Show progress; None for on a
+            terminal only.
         checkpoint: A folder, or a `Checkpoint` that also says how often. The proposals
             are saved there while they are made, on SIGINT, SIGTERM and at the end; the
             same call then goes on from there, with the same numbers to the bit.

@@ -93,7 +93,7 @@ def drive(
     unit: str = "steps",
     callbacks: Iterable[Callback] = (),
     may_stop: bool = True,
-    progress: bool = False,
+    progress: bool | None = False,
     store: Checkpoint | None = None,
     identity: Callable[[], Mapping[str, Any]] = dict,
 ) -> _W:
@@ -108,7 +108,7 @@ def drive(
         unit: What the steps are, in messages.
         callbacks: Are given each snapshot.
         may_stop: Whether a callback that returns True ends the work.
-        progress: Show the live line.
+        progress: Show the live line; None for on a terminal only.
         store: Where the work is saved, and taken from if it is there.
         identity: Says what the work is: that of other work in the store is an error.
 
@@ -239,15 +239,15 @@ class Lines:
     Args:
         label: What is being done.
         total: Steps of the loop.
-        enabled: False shows nothing.
+        enabled: Whether to show it; None for on a terminal only.
         start: Steps that an earlier process made.
     """
 
-    def __init__(self, label: str, total: int, *, enabled: bool, start: int = 0):
+    def __init__(self, label: str, total: int, *, enabled: bool | None, start: int = 0):
         self._label = label
         self._total = total
-        self._enabled = enabled
         self._console = Console(stderr=True)
+        self._enabled = self._console.is_terminal if enabled is None else enabled
         self._bar: bars.Progress | None = None
         self._last_line = -float("inf")
         self._start = start

@@ -33,6 +33,7 @@ from annealax._work.budget import Budget, as_budget
 from annealax._work.checkpoint import Checkpoint, as_checkpoint, once
 from annealax._work.drive import Callback, as_callbacks, as_teller, call_all
 from annealax._work.fingerprint import fingerprint
+from annealax._work.live import with_live_line
 from annealax.auto.calls import counting_calls
 from annealax.auto.density import CountedDensity, FreeDensity
 from annealax.auto.doubts import doubts
@@ -79,6 +80,7 @@ FLOW_CHOICES = ("auto", "none", *FAMILIES)
 Say = Callable[[str], None]
 
 
+@with_live_line
 @with_precision
 @counting_calls
 def sample(  # noqa: PLR0915 (four stages, one after the other)
@@ -96,7 +98,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     dtype: Any = None,
     num_particles: int | None = None,
     num_replicates: int | None = None,
-    progress: bool | Say = False,
+    progress: bool | Say | None = None,
     callback: Callback | Iterable[Callback] | None = None,
     checkpoint: Checkpoint | str | os.PathLike | None = None,
 ) -> Sample:
@@ -138,7 +140,8 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
             as JAX is set.
         num_particles: Particles of a replicate; None to choose.
         num_replicates: Independent runs behind the answer; None to choose.
-        progress: Say what is going on; or a function that is called with each line.
+        progress: Say what is going on, with a live line where there is a terminal; or
+            a function that is called with each line. None for on a terminal only.
         callback: One or several functions of a `ReplicateSnapshot`, such as
             `annealax.loggers.CSV(path)`, called after each replicate.
         checkpoint: Folder in which replicates and decisions are kept as they come. A
@@ -173,7 +176,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     density = CountedDensity(free, free.space.size)
     _check_flow(flow, density)
     many = density.size > MANY_DIMENSIONS
-    ledger = Ledger(density)
+    ledger = Ledger(density, getattr(say, "stage", None))
     known = gather(named_key(key, "known"), free.space, model.prior, region, initial)
 
     say(f"looking for a start in {density.size} dimensions")
@@ -338,9 +341,12 @@ def _log_normalizer(results: list[Result]) -> str:
 class Ledger:
     """What each stage costs, in time and evaluations."""
 
-    def __init__(self, density: CountedDensity):
+    def __init__(
+        self, density: CountedDensity, begins: Callable[[str], None] | None = None
+    ):
         self.stages: list[Stage] = []
         self._density = density
+        self._begins = begins or (lambda name: None)
         self._began = time.perf_counter()
 
     def summed(self) -> tuple[Stage, ...]:
@@ -358,6 +364,7 @@ class Ledger:
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """The time that a stage takes."""
+        self._begins(name)
         began, before = time.perf_counter(), self._density.num_evaluations
         yield
         spent = self._density.num_evaluations - before

@@ -12,6 +12,7 @@ import numpy as np
 from annealax._arviz import MissingExtraError, to_netcdf
 from annealax._errors import InvalidInputError
 from annealax._evidence import as_probabilities, compare_evidence
+from annealax._work.live import Live
 from annealax._work.serialise import save
 from annealax.auto import Sample, sample
 from annealax.auto.sample import free_density
@@ -36,22 +37,24 @@ def work(place: Workplace, job: SampleJob, density: Callable[[Any], Any]) -> Don
     def stop_if_asked(*_: object) -> None:
         place.signals.stop_if_asked("what was finished is saved")
 
-    def say(text: str) -> None:
+    def hear(text: str) -> None:
         stop_if_asked()
-        place.output.say(text)
+        if place.output.as_json:
+            place.output.say(text)
 
-    result = sample(
-        density,
-        job.shape,
-        seed=job.seed,
-        budget=job.budget,
-        support=job.support,
-        region=job.region,
-        flow=job.flow,
-        progress=say,
-        callback=[*place.callbacks("replicates"), stop_if_asked],
-        checkpoint=place.checkpoint(),
-    )
+    with Live(place.output.progress, place.output.console, also=hear) as live:
+        result = sample(
+            density,
+            job.shape,
+            seed=job.seed,
+            budget=job.budget,
+            support=job.support,
+            region=job.region,
+            flow=job.flow,
+            progress=live,
+            callback=[*place.callbacks("replicates"), live.watch, stop_if_asked],
+            checkpoint=place.checkpoint(),
+        )
     exact = density.log_normalizer if isinstance(density, AbstractTarget) else None
     folder, answer = place.folder, as_json(job, result)
     folder.write_json("answer.json", answer)

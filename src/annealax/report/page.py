@@ -259,7 +259,7 @@ def render_runs(
     return _fill(
         "runs.html.j2",
         None,
-        title=f"{len(runs)} runs side by side",
+        title=f"{len(runs)} {'models compared' if models else 'runs side by side'}",
         lead=", ".join(named),
         table=tables.runs_table(named),
         remarks=list(tables.runs_verdicts(named)),

@@ -138,7 +138,7 @@ def fit(
     num_steps: int,
     steps_per_call: int | None = None,
     callback: Callback | Iterable[Callback] | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike | Checkpoint | None = None,
 ) -> Fit:
     """Train flows.
@@ -156,7 +156,8 @@ def fit(
         callback: One or several functions of a `Snapshot`, such as
             `annealax.loggers.CSV(path)`, called after each device call; training
             stops if one returns True.
-        progress: Show a live line with loss, log Z, ESS and acceptance.
+        progress: Show a live line with loss, log Z, ESS and acceptance; None for on a
+            terminal only.
         checkpoint: A folder, or a `Checkpoint` that also says how often. The state is
             saved there while training, on SIGINT, SIGTERM and at the end; a fit with
             the same arguments then goes on from there, with the same numbers to the

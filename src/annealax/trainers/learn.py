@@ -213,7 +213,7 @@ def learn(
     average: float = 0.5,
     steps_per_call: int | None = None,
     callback: Callback | Iterable[Callback] | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     checkpoint: str | os.PathLike | Checkpoint | None = None,
 ) -> Learnt:
     """Maximise the evidence in parameters of the target while CRAFT trains.
