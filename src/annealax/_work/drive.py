@@ -297,7 +297,9 @@ class Lines:
         return f"  {datetime.timedelta(seconds=round(seconds))} left"
 
 
-def as_teller(progress: bool | Callable[[str], None]) -> Callable[[str], None]:
+def as_teller(
+    progress: bool | Callable[[str], None] | None,
+) -> Callable[[str], None]:
     """Where lines about what is going on go."""
     if callable(progress):
         return progress
