@@ -20,7 +20,8 @@ DOCUMENTED = set(re.findall(r"^::: annealax\.([\w.]+)$", API, re.MULTILINE))
 
 def public(module, prefix=""):
     """Names of functions and classes that a user reaches without an underscore."""
-    for name, value in vars(module).items():
+    for name in dir(module):
+        value = getattr(module, name)
         is_ours = getattr(value, "__module__", "").startswith("annealax")
         if name.startswith("_") or not is_ours:
             continue
@@ -32,7 +33,7 @@ def public(module, prefix=""):
 def test_every_public_name_is_documented(part):
     module = getattr(ax, part) if part else ax
     names = set(public(module, f"{part}." if part else ""))
-    assert len(names) > 5
+    assert len(names) > (5 if part else 40)
     assert names - DOCUMENTED == set()
 
 
