@@ -7,26 +7,40 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from annealax._noise import bits, noise
+from annealax._noise import hashes, noise
 
 
 @pytest.mark.parametrize("count", [1, 7, 1000])
-def test_words_are_those_of_jax(count):
+def test_words_of_the_first_particle_are_those_of_jax(count):
     for seed in (0, 1, 2**31 + 5):
-        key = jr.key(seed)
-        np.testing.assert_array_equal(bits(key, count), jr.bits(key, (count,)))
+        one, two = hashes(key := jr.key(seed), count, 1, 0)
+        np.testing.assert_array_equal((one ^ two)[:, 0], jr.bits(key, (count,)))
 
 
-def test_normal_numbers_are_those_of_jax():
-    key = jr.key(3)
-    drawn = noise(key, (3, 5), 70, jnp.float32)
-    assert drawn.normal.shape == (3, 5, 70)
-    assert drawn.exponential.shape == (70,)
-    expected = jr.normal(key, (3 * 5 * 70 + 70,))[:-70].reshape(3, 5, 70)
-    np.testing.assert_array_equal(drawn.normal, expected)
-    # The last 70 words make the exponential numbers, as jax.random.exponential does.
-    expected = jr.exponential(key, (3 * 5 * 70 + 70,))[-70:]
-    np.testing.assert_allclose(drawn.exponential, expected, rtol=1e-6)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numbers_of_the_first_particle_are_those_of_jax(dtype):
+    with jax.enable_x64(dtype == "float64"):
+        key = jr.key(3)
+        drawn = noise(key, (3, 5), 70, dtype)
+        assert drawn.normal.shape == (3, 5, 70)
+        assert drawn.exponential.shape == (70,)
+        normal = jr.normal(key, (16,), dtype)[:15].reshape(3, 5)
+        np.testing.assert_array_equal(drawn.normal[..., 0], normal)
+        # Its last word makes the exponential number, as jax.random.exponential does.
+        exponential = jr.exponential(key, (16,), dtype)[15]
+        np.testing.assert_allclose(drawn.exponential[0], exponential, rtol=1e-6)
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_numbers_of_a_block_do_not_depend_on_the_others(impl):
+    key = jr.key(3, impl=impl)
+    block = noise(key, (2, 3), 8, jnp.float32, first=16)
+    if impl == "threefry2x32":
+        whole = noise(key, (2, 3), 30, jnp.float32)
+        np.testing.assert_array_equal(block.normal, whole.normal[..., 16:24])
+        np.testing.assert_array_equal(block.exponential, whole.exponential[16:24])
+    other = noise(key, (2, 3), 8, jnp.float32, first=24)
+    assert not np.any(np.asarray(block.normal) == np.asarray(other.normal))
 
 
 @pytest.mark.parametrize("case", ["float32", "float64", "rbg"])

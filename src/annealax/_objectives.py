@@ -19,15 +19,16 @@ The evidence lower bound of a whole pass (eq. 2) trains all flows at once:
 $$\mathbb E[\log w_K], \qquad \log w_K = \sum_k \log G_k(X_{k-1}).$$
 """
 
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from flowjax.bijections import AbstractBijection
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from annealax._checks import unknown_name
+from annealax._layout import Mapped
 from annealax._particles import Particles
 from annealax._path import Edge
 from annealax._sampler import Moved, Sampler
@@ -53,20 +54,100 @@ def free_energy(
     Particles at which the new density is zero are left out: they would make the loss
     infinite, and they have no gradient.
     """
-    moved = sampler.transport(flow, particles, edge, first_order=True)
+    layout = sampler.layout_of(particles)
+
+    def of_block(first, block):
+        counts = layout.valid(first)
+        value, moved = _of_block(flow, sampler, counts, block, edge, estimator)
+        return Mapped(moved, value)
+
+    mapped = layout.map(of_block, _Block.of(particles))
+    return jnp.sum(mapped.numbers), mapped.each
+
+
+class Descent(NamedTuple):
+    """The loss with its gradient.
+
+    Attributes:
+        loss: The loss.
+        gradient: Its derivative with respect to the trainable leaves of the flow.
+        moved: The transported particles, for `Sampler.correct`.
+    """
+
+    loss: Float[Array, ""]
+    gradient: PyTree
+    moved: Moved
+
+
+def free_energy_gradient(
+    params: PyTree,
+    rest: PyTree,
+    sampler: Sampler,
+    particles: Particles,
+    edge: Edge,
+    estimator: Estimator = "plain",
+) -> Descent:
+    """`free_energy` with its gradient, block by block.
+
+    Args:
+        params: Trainable leaves of the flow.
+        rest: Its other leaves.
+        sampler: The sampler to be helped.
+        particles: The particles that arrive.
+        edge: The transition.
+        estimator: "plain" or "path".
+    """
+    layout = sampler.layout_of(particles)
+
+    def of_block(first, block):
+        def loss(params):
+            flow, counts = eqx.combine(params, rest), layout.valid(first)
+            return _of_block(flow, sampler, counts, block, edge, estimator)
+
+        (value, moved), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+        return Mapped(moved, value, gradient)
+
+    mapped = layout.map(of_block, _Block.of(particles))
+    return Descent(jnp.sum(mapped.numbers), mapped.total, mapped.each)
+
+
+class _Block(NamedTuple):
+    """What the loss needs of particles."""
+
+    x: Float[Array, "particles *shape"]
+    log_density: Float[Array, " particles"]
+    log_weights: Float[Array, " particles"]
+
+    @classmethod
+    def of(cls, particles: Particles) -> "_Block":
+        return cls(particles.x, particles.log_density, particles.log_weights)
+
+
+def _of_block(
+    flow: AbstractBijection,
+    sampler: Sampler,
+    counts: Bool[Array, " particles"],
+    block: _Block,
+    edge: Edge,
+    estimator: Estimator,
+) -> tuple[Float[Array, ""], Moved]:
+    """A block's share in the loss, and its transported particles."""
+    moved = sampler.transport_block(
+        flow, block.x, block.log_density, edge, first_order=True
+    )
     work = -moved.log_increment
     if estimator == "path":
-        work = jax.lax.stop_gradient(work) + _path_term(
-            flow, sampler, particles, moved, edge
-        )
-    counts = (particles.log_weights > -jnp.inf) & (moved.log_increment > -jnp.inf)
-    return jnp.sum(jnp.where(counts, particles.weights * work, 0)), moved
+        term = _path_term(flow, sampler, block.x, moved, edge)
+        work = jax.lax.stop_gradient(work) + term
+    counts &= block.log_weights > -jnp.inf
+    counts &= moved.log_increment > -jnp.inf
+    return jnp.sum(jnp.where(counts, jnp.exp(block.log_weights) * work, 0)), moved
 
 
 def _path_term(
     flow: AbstractBijection,
     sampler: Sampler,
-    particles: Particles,
+    x: Float[Array, "particles *shape"],
     moved: Moved,
     edge: Edge,
 ) -> Float[Array, " particles"]:
@@ -83,7 +164,7 @@ def _path_term(
         y = flow.transform(x)
         return jnp.sum(jax.lax.stop_gradient(force) * (y - jax.lax.stop_gradient(y)))
 
-    return jax.vmap(term)(particles.x, moved.point)
+    return jax.vmap(term)(x, moved.point)
 
 
 def evidence_lower_bound(particles: Particles) -> Float[Array, ""]:

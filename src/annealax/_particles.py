@@ -14,13 +14,17 @@ two particles merge there through the noise of selection alone, which does not m
 Whiteley's estimator; other schemes make less noise (`annealax._resampling`).
 """
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
+
+from annealax._layout import Layout, Mapped
 
 
 class Particles(eqx.Module):
@@ -46,18 +50,40 @@ class Particles(eqx.Module):
     log_choices: Float[Array, " particles"]
 
     @classmethod
-    def uniform(cls, x: Array, log_density: Array) -> "Particles":
-        """Equally weighted draws from the initial distribution."""
-        n = x.shape[0]
-        dtype = log_density.dtype
+    def uniform(
+        cls, x: Array, log_density: Array, layout: Layout | None = None
+    ) -> "Particles":
+        """Equally weighted draws from the initial distribution.
+
+        Args:
+            x: The draws.
+            log_density: Their log densities.
+            layout: Where they are; None for all in one block.
+        """
+        layout = layout or Layout(x.shape[0], x.shape[0])
+        dtype, n = log_density.dtype, layout.num_particles
+        there = layout.index < n
         return cls(
             x=x,
             log_density=log_density,
-            log_weights=jnp.full(n, -jnp.log(n), dtype),
+            log_weights=jnp.where(there, jnp.asarray(-np.log(n), dtype), -jnp.inf),
             log_normalizer=jnp.zeros((), dtype),
-            roots=jnp.arange(n),
+            roots=layout.index,
             log_selection=jnp.zeros((), dtype),
-            log_choices=jnp.zeros(n, dtype),
+            log_choices=jnp.zeros_like(log_density),
+        )
+
+    def everywhere(self, layout: Layout) -> "Particles":
+        """The whole population, gathered from the devices that it is spread over."""
+        here = (self.x, self.log_density, self.log_weights, self.roots)
+        x, log_density, log_weights, roots = layout.gather(here)
+        return dataclasses.replace(
+            self,
+            x=x,
+            log_density=log_density,
+            log_weights=log_weights,
+            roots=roots,
+            log_choices=layout.gather(self.log_choices),
         )
 
     @property
@@ -98,9 +124,60 @@ class Particles(eqx.Module):
         return jnp.sqrt(jnp.sum(by_root * by_root, axis=0))
 
 
-def effective_sample_size(log_weights: Float[Array, " particles"]) -> Float[Array, ""]:
-    """Effective sample size of normalised log weights, between 1 and N."""
-    return jnp.exp(-jax.nn.logsumexp(2 * log_weights))
+class Sums(NamedTuple):
+    """Sums of weights, as logarithms or as parts of them.
+
+    Attributes:
+        top: The largest log weight.
+        first: Sum of the weights, in units of the largest.
+        second: Sum of their squares, in units of the largest squared.
+    """
+
+    top: Float[Array, "*blocks"]
+    first: Float[Array, "*blocks"]
+    second: Float[Array, "*blocks"]
+
+    @classmethod
+    def of_block(cls, log_weights: Float[Array, " particles"]) -> "Sums":
+        """Those of one block."""
+        top = jnp.max(log_weights)
+        weights = jnp.exp(log_weights - jnp.where(jnp.isfinite(top), top, 0))
+        return cls(top, jnp.sum(weights), jnp.sum(weights * weights))
+
+    def together(self) -> "Sums":
+        """Those of all blocks together."""
+        top = jnp.max(self.top)
+        unit = jnp.exp(self.top - jnp.where(jnp.isfinite(top), top, 0))
+        return Sums(top, jnp.sum(self.first * unit), jnp.sum(self.second * unit**2))
+
+    @property
+    def log_sum(self) -> Float[Array, "*blocks"]:
+        """Logarithm of the sum of the weights; -inf if all are zero."""
+        return self.top + jnp.log(self.first)
+
+    @property
+    def effective_sample_size(self) -> Float[Array, "*blocks"]:
+        """Effective sample size, between 1 and N; NaN if all weights are zero."""
+        return self.first * self.first / self.second
+
+
+def effective_sample_size(
+    log_weights: Float[Array, " particles"], layout: Layout | None = None
+) -> Float[Array, ""]:
+    """Effective sample size of log weights, between 1 and N.
+
+    Args:
+        log_weights: Those of the particles here.
+        layout: Where the particles are; None for all in one block.
+    """
+    n = log_weights.shape[0]
+    layout = layout or Layout(n, n)
+
+    def of_block(first, log_weights):
+        counted = jnp.where(layout.valid(first), log_weights, -jnp.inf)
+        return Mapped(numbers=Sums.of_block(counted))
+
+    return layout.map(of_block, log_weights).numbers.together().effective_sample_size
 
 
 def weighted_mean(weights: Float[Array, " particles"], values: Array) -> Array:

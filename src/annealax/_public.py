@@ -17,7 +17,12 @@ from annealax._mcmc import MarkovChains, mcmc
 from annealax._particles import Particles
 from annealax._path import AbstractPath, Edge, GeometricPath
 from annealax._pimh import Chain, ChainSnapshot, pimh
-from annealax._resampling import AbstractResampler, ESSResampling, NoResampling
+from annealax._resampling import (
+    AbstractResampler,
+    ESSResampling,
+    IslandResampling,
+    NoResampling,
+)
 from annealax._result import Result, StepInfo
 from annealax._sampler import Sampler, correct, transport
 from annealax._work.checkpoint import Checkpoint, CheckpointWarning

@@ -5,6 +5,12 @@ average. The schemes differ in the noise around it, and each knows its own: the 
 :math:`c = \sum_i \mathrm{Var}(O_i) / N^2` that two particles merge by that noise alone,
 which the error bar of log Z needs (`annealax._particles`).
 
+With islands every block resamples by itself, when the population as a whole needs it,
+and its survivors keep the block's weight: their total W is unchanged, so that Z stays
+unbiased, and blocks agree on one number alone. Two particles of a block of weight
+:math:`W_b` merge by its noise :math:`c_b`, two of different blocks never, so that
+:math:`c = \sum_b W_b^2 c_b`.
+
 The draws are inversions of the cumulative weights. They are written here rather than
 taken from blackjax because its versions may select a particle of weight zero, at
 either end, when float32 sums do not reach one.
@@ -23,6 +29,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from annealax._checks import unknown_name
 from annealax._errors import InvalidInputError
+from annealax._layout import Layout, Mapped
 from annealax._particles import effective_sample_size
 
 _Weights = Float[Array, " particles"]
@@ -137,9 +144,20 @@ class AbstractResampler(eqx.Module):
 
     @abstractmethod
     def __call__(
-        self, key: PRNGKeyArray, log_weights: _Weights, population: PyTree
+        self,
+        key: PRNGKeyArray,
+        log_weights: _Weights,
+        population: PyTree,
+        layout: Layout | None = None,
     ) -> Selection:
-        """Select from a population, a pytree whose leaves have a particle axis."""
+        """Select from a population.
+
+        Args:
+            key: Random key.
+            log_weights: Normalised log weights.
+            population: A pytree whose leaves have a particle axis.
+            layout: Where the particles are; None for all in one block.
+        """
 
 
 class ESSResampling(AbstractResampler):
@@ -166,34 +184,111 @@ class ESSResampling(AbstractResampler):
         self.threshold = float(threshold)
         self.scheme = scheme
 
-    def __call__(self, key, log_weights, population):
+    def __call__(self, key, log_weights, population, layout=None):
         """Select if the effective sample size is low."""
-        n = log_weights.shape[0]
-        scheme = SCHEMES[self.scheme]
-        zero = jnp.zeros((), log_weights.dtype)
-        # At 1 always, whatever the rounding of the effective sample size.
-        low = (effective_sample_size(log_weights) <= self.threshold * n) | (
-            self.threshold == 1
-        )
+        layout = layout or _one_block(log_weights)
 
         def select():
-            weights = jnp.exp(log_weights)
-            ancestors = scheme.draw(key, weights)
-            survivors = jax.tree.map(lambda leaf: leaf[ancestors], population)
-            uniform = jnp.full_like(log_weights, -np.log(n))
+            weights = jnp.exp(layout.gather(log_weights))
+            scheme = SCHEMES[self.scheme]
+            survivors = layout.take(population, scheme.draw(key, weights))
+            there = layout.index < layout.num_particles
+            level = jnp.asarray(-np.log(layout.num_particles), log_weights.dtype)
+            uniform = jnp.where(there, level, -jnp.inf)
             return survivors, uniform, jnp.log1p(-scheme.noise(weights))
 
-        def keep():
-            return population, log_weights, zero
+        return _if_low(self.threshold, layout, log_weights, population, select)
 
-        survivors, log_weights, log_selection = jax.lax.cond(low, select, keep)
-        return Selection(survivors, log_weights, low, log_selection)
+
+class IslandResampling(ESSResampling):
+    """Resample within blocks, when the whole population needs it.
+
+    The islands are the blocks of the sampler: `Sampler(..., block_size=...)`, which has
+    to divide the number of particles. Of all that happens at a temperature only a few
+    numbers of each block travel between devices, and some neighbours.
+
+    Args:
+        threshold: As for `ESSResampling`, of the whole population.
+        scheme: As for `ESSResampling`.
+        exchange: Share of each island's particles that move on to the next one, around
+            a ring, after a resampling. Without it the weights of islands drift apart.
+    """
+
+    exchange: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        threshold: float = 0.3,
+        scheme: str = "systematic",
+        *,
+        exchange: float = 0.5,
+    ):
+        super().__init__(threshold, scheme)
+        if not 0 <= exchange <= 1:
+            raise InvalidInputError(
+                f"exchange is a share between 0 and 1, got {exchange}"
+            )
+        self.exchange = float(exchange)
+
+    def __call__(self, key, log_weights, population, layout=None):
+        """Select within every block if the effective sample size is low."""
+        layout = layout or _one_block(log_weights)
+        size = layout.block_size
+        if layout.num_particles % size:
+            raise InvalidInputError(
+                f"islands are blocks of the same size, but blocks of {size} do not "
+                f"divide {layout.num_particles} particles: give the sampler a "
+                "block_size that does"
+            )
+        scheme = SCHEMES[self.scheme]
+
+        def of_island(first, log_weights, population):
+            log_weight = jax.nn.logsumexp(log_weights)
+            # Of an island that is dead anybody may survive: its weight stays zero.
+            weights = jnp.where(
+                log_weight > -jnp.inf, jnp.exp(log_weights - log_weight), 1 / size
+            )
+            ancestors = scheme.draw(jr.fold_in(key, first), weights)
+            survivors = jax.tree.map(lambda leaf: leaf[ancestors], population)
+            even = jnp.full_like(log_weights, log_weight - np.log(size))
+            noise = jnp.exp(2 * log_weight) * scheme.noise(weights)
+            return Mapped((survivors, even), noise)
+
+        def select():
+            selected = layout.map(of_island, log_weights, population)
+            survivors, even = layout.pass_on(selected.each, self.exchange)
+            return survivors, even, jnp.log1p(-jnp.sum(selected.numbers))
+
+        return _if_low(self.threshold, layout, log_weights, population, select)
+
+
+def _one_block(log_weights: _Weights) -> Layout:
+    return Layout(log_weights.shape[0], log_weights.shape[0])
+
+
+def _if_low(
+    threshold: float,
+    layout: Layout,
+    log_weights: _Weights,
+    population: PyTree,
+    select: Callable[[], tuple[PyTree, Array, Array]],
+) -> Selection:
+    """The selection if the effective sample size is low, else everything as it is."""
+    # At 1 always, whatever the rounding of the effective sample size.
+    low = (
+        effective_sample_size(log_weights, layout) <= threshold * layout.num_particles
+    ) | (threshold == 1)
+    zero = jnp.zeros((), log_weights.dtype)
+    survivors, log_weights, log_selection = jax.lax.cond(
+        low, select, lambda: (population, log_weights, zero)
+    )
+    return Selection(survivors, log_weights, low, log_selection)
 
 
 class NoResampling(AbstractResampler):
     """Never resample: SMC becomes annealed importance sampling."""
 
-    def __call__(self, key, log_weights, population):
+    def __call__(self, key, log_weights, population, layout=None):
         """Keep everything."""
         zero = jnp.zeros((), log_weights.dtype)
         return Selection(population, log_weights, jnp.asarray(False), zero)

@@ -49,10 +49,12 @@ class Result(eqx.Module):
     Attributes:
         particles: The weighted particles at the last temperature.
         steps: Diagnostics per transition.
+        num_devices: Devices that the particles were spread over.
     """
 
     particles: Particles
     steps: StepInfo
+    num_devices: int = eqx.field(static=True, default=1)
 
     @property
     def x(self) -> Float[Array, "particles *shape"]:

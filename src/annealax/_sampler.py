@@ -14,19 +14,36 @@ the gradient that comes with the transported density is where the kernel starts.
 that need no gradient get none, so that the density need not have one.
 """
 
-from typing import NamedTuple
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from flowjax.bijections import AbstractBijection, Identity
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from annealax._checks import whole_number
 from annealax._cotangents import gate, shield
 from annealax._errors import InvalidInputError
-from annealax._particles import Particles, effective_sample_size, weighted_mean
+from annealax._layout import (
+    AXIS,
+    Layout,
+    Mapped,
+    Spread,
+    brought_home,
+    check_mesh,
+    choose_block_size,
+    mesh_for,
+    pinned,
+)
+from annealax._particles import Particles, Sums, weighted_mean
 from annealax._path import AbstractPath, Edge, sanitise
 from annealax._resampling import AbstractResampler, ESSResampling
 from annealax._result import Result, StepInfo
@@ -115,49 +132,80 @@ def correct(
     particles: Particles,
     moved: Moved,
     edge: Edge,
+    layout: Layout | None = None,
 ) -> tuple[Particles, StepInfo]:
-    """Reweight, resample and move (Algorithm 1, lines 4 to 10)."""
+    """Reweight, resample and move (Algorithm 1, lines 4 to 10).
+
+    Args:
+        key: Random key.
+        path: Annealing path.
+        kernel: Markov kernel.
+        resampler: When and how to resample.
+        particles: The particles before the transition.
+        moved: What `transport` made of them.
+        edge: The transition.
+        layout: Where the particles are; None for all in one block.
+    """
     key_resample, key_move = jr.split(key)
-    n = particles.num_particles
+    if layout is None:
+        layout = Layout(particles.num_particles, particles.num_particles)
+    n = layout.num_particles
 
     # Lines 4 and 5. If every particle is dead the weights stay as they were and
     # log Z is -inf, which `Result.check` turns into an error.
-    log_weights = particles.log_weights + moved.log_increment
-    log_sum = jax.nn.logsumexp(log_weights)
+    found = layout.map(
+        functools.partial(_reweigh, layout), particles.log_weights, moved
+    ).numbers
+    sums, log_sum = found.sums.together(), found.sums.together().log_sum
     alive = log_sum > -jnp.inf
-    log_weights = jnp.where(alive, log_weights - log_sum, particles.log_weights)
+    log_weights = particles.log_weights + moved.log_increment - log_sum
+    log_weights = jnp.where(alive, log_weights, particles.log_weights)
 
     # Lines 6 to 9.
-    ess = effective_sample_size(log_weights)
     selection = resampler(
         key_resample,
         log_weights,
         (moved.point, particles.roots, particles.log_choices),
+        layout,
     )
     point, roots, log_choices = selection.survivors
 
     # Line 10.
-    point, kernel_info = kernel.move_all(key_move, point, path.at(edge.end), edge.end)
+    def move(first, point):
+        point, info = kernel.move_all(
+            key_move, point, path.at(edge.end), edge.end, first
+        )
+        counts = layout.valid(first)
+        sums = tuple(
+            jnp.sum(jnp.where(counts, value, 0))
+            for value in (info.acceptance_rate, info.num_evaluations)
+        )
+        choices = jnp.broadcast_to(info.log_probability, point.log_density.shape)
+        return Mapped((point.x, point.log_density, choices), sums)
+
+    made = layout.map(move, point)
+    x, log_density, choices = made.each
+    acceptance, evaluations = map(jnp.sum, made.numbers)
 
     info = StepInfo(
-        free_energy=-weighted_mean(particles.weights, moved.log_increment),
+        free_energy=jnp.sum(found.free_energy),
         log_ratio=log_sum,
-        ess=ess,
+        ess=jnp.where(alive, sums.effective_sample_size, 0),
         resampled=selection.resampled,
-        acceptance_rate=jnp.mean(kernel_info.acceptance_rate),
-        num_nan=jnp.sum(moved.is_nan),
-        num_infinite=jnp.sum(moved.is_infinite),
-        num_zero=jnp.sum(moved.log_increment == -jnp.inf),
-        num_evaluations=n * (1 + jnp.mean(kernel_info.num_evaluations)),
+        acceptance_rate=acceptance / n,
+        num_nan=jnp.sum(found.num_nan),
+        num_infinite=jnp.sum(found.num_infinite),
+        num_zero=jnp.sum(found.num_zero),
+        num_evaluations=n + evaluations,
     )
     particles = Particles(
-        x=point.x,
-        log_density=point.log_density,
+        x=x,
+        log_density=log_density,
         log_weights=selection.log_weights,
         log_normalizer=particles.log_normalizer + log_sum,
         roots=roots,
         log_selection=particles.log_selection + selection.log_selection,
-        log_choices=log_choices + kernel_info.log_probability,
+        log_choices=log_choices + choices,
     )
     return particles, info
 
@@ -165,18 +213,29 @@ def correct(
 class Sampler(eqx.Module):
     """An SMC sampler whose transitions may be helped by flows.
 
+    Particles are worked on in blocks (`annealax._layout`). Results depend on their size
+    and never on the devices that they are spread over.
+
     Args:
         path: From initial distribution to target, with the temperatures.
         kernel: Markov kernel applied after each transition.
         resampler: When and how to resample. `NoResampling()` gives annealed
             importance sampling.
         num_particles: Number of particles.
+        block_size: Particles that are worked on at once, at most: this bounds memory.
+            None for as many as fit a processor's cache, which depends on the number of
+            coordinates alone.
+        mesh: Devices to spread the blocks over: a mesh with an axis "particles", such
+            as `jax.make_mesh((4,), ("particles",))`. None for all devices of this
+            process, as far as there are blocks for them.
     """
 
     path: AbstractPath
     kernel: AbstractKernel
     resampler: AbstractResampler
     num_particles: int = eqx.field(static=True)
+    block_size: int | None = eqx.field(static=True)
+    mesh: Mesh | Spread | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -185,6 +244,8 @@ class Sampler(eqx.Module):
         resampler: AbstractResampler | None = None,
         *,
         num_particles: int = 1000,
+        block_size: int | None = None,
+        mesh: Mesh | Spread | None = None,
     ):
         for name, value, kind in (
             ("path", path, AbstractPath),
@@ -199,20 +260,59 @@ class Sampler(eqx.Module):
         self.kernel = bind(NoMove() if kernel is None else kernel, path.betas)
         self.resampler = ESSResampling() if resampler is None else resampler
         self.num_particles = whole_number("num_particles", num_particles)
+        self.block_size = (
+            None if block_size is None else whole_number("block_size", block_size)
+        )
+        self.mesh = check_mesh(mesh)
+
+    @property
+    def layout(self) -> Layout:
+        """Where the particles are."""
+        size = math.prod(self.path.shape)
+        block = choose_block_size(self.num_particles, size, self.block_size)
+        spread = self.mesh if isinstance(self.mesh, Spread) else Spread(1)
+        return Layout(self.num_particles, block, spread.num_devices)
+
+    def layout_of(self, particles: Particles) -> Layout:
+        """Where these particles are: on one device there may be any number of them."""
+        layout, count = self.layout, particles.num_particles
+        if count == layout.num_here:
+            return layout
+        return dataclasses.replace(self, num_particles=count).layout
 
     def init(self, key: PRNGKeyArray) -> Particles:
         """Draw the initial particles (Algorithm 3, line 3)."""
-        return Particles.uniform(*self.path.sample(key, self.num_particles))
+        layout = self.layout
+        if layout.num_blocks == 1:
+            return Particles.uniform(*self.path.sample(key, self.num_particles))
+
+        def draw(first):
+            return Mapped(self.path.sample(jr.fold_in(key, first), layout.block_size))
+
+        x, log_density = layout.map(draw).each
+        return Particles.uniform(x, log_density, layout)
 
     def transport(
+        self, flow: AbstractBijection, particles: Particles, edge: Edge
+    ) -> Moved:
+        """`transport` for all particles."""
+
+        def move(_, x, log_density):
+            return Mapped(self.transport_block(flow, x, log_density, edge))
+
+        layout = self.layout_of(particles)
+        return layout.map(move, particles.x, particles.log_density).each
+
+    def transport_block(
         self,
         flow: AbstractBijection,
-        particles: Particles,
+        x: Float[Array, "particles *shape"],
+        log_density: Float[Array, " particles"],
         edge: Edge,
         *,
         first_order: bool = False,
     ) -> Moved:
-        """`transport` for all particles."""
+        """`transport` for the particles of a block, all at once."""
         return jax.vmap(
             lambda x, value: transport(
                 self.path,
@@ -223,15 +323,15 @@ class Sampler(eqx.Module):
                 first_order=first_order,
                 with_gradient=self.kernel.needs_gradient,
             )
-        )(particles.x, particles.log_density)
+        )(x, log_density)
 
     def correct(
         self, key: PRNGKeyArray, particles: Particles, moved: Moved, edge: Edge
     ) -> tuple[Particles, StepInfo]:
-        """`correct` with this sampler's path, kernel and resampler."""
-        return correct(
-            key, self.path, self.kernel, self.resampler, particles, moved, edge
-        )
+        """`correct` with this sampler's path, kernel, resampler and layout."""
+        parts = (self.path, self.kernel, self.resampler)
+        layout = self.layout_of(particles)
+        return correct(key, *parts, particles, moved, edge, layout)
 
     def step(
         self,
@@ -243,27 +343,64 @@ class Sampler(eqx.Module):
         """The SMC-NF step (Algorithm 1)."""
         return self.correct(key, particles, self.transport(flow, particles, edge), edge)
 
-    def run(self, key: PRNGKeyArray, flows: AbstractBijection | None = None) -> Result:
+    def run(
+        self,
+        key: PRNGKeyArray,
+        flows: AbstractBijection | None = None,
+        *,
+        mesh: Mesh | None = None,
+    ) -> Result:
         """Run the sampler (Algorithm 3).
 
         Args:
             key: Random key.
             flows: One flow per transition, stacked along a leading axis as trainers
                 return them; None for plain SMC.
+            mesh: Devices to spread the particles over; None for the sampler's own.
 
         Raises:
             InvalidInputError: If the flows do not fit the path.
             SamplingError: If every particle died, or the density was +inf somewhere.
         """
-        result = jitted_pass(*pass_arguments(self, key, flows))
+        sampler = self if mesh is None else dataclasses.replace(self, mesh=mesh)
+        result = brought_home(jitted_pass(*pass_arguments(sampler, key, flows)))
         result.check(self.path)
         return result
+
+
+class _Reweighed(NamedTuple):
+    """What the population needs to know of a block after reweighting."""
+
+    sums: Sums
+    free_energy: Float[Array, "*blocks"]
+    num_nan: Int[Array, "*blocks"]
+    num_infinite: Int[Array, "*blocks"]
+    num_zero: Int[Array, "*blocks"]
+
+
+def _reweigh(
+    layout: Layout, first: Int[Array, ""] | int, log_weights: Array, moved: Moved
+) -> Mapped:
+    """A block after transport (Algorithm 1, lines 4 and 5)."""
+    counts = layout.valid(first)
+    increment = moved.log_increment
+    old = jnp.where(counts, log_weights, -jnp.inf)
+    numbers = _Reweighed(
+        sums=Sums.of_block(old + increment),
+        free_energy=-weighted_mean(jnp.exp(old), increment),
+        num_nan=jnp.sum(counts & moved.is_nan),
+        num_infinite=jnp.sum(counts & moved.is_infinite),
+        num_zero=jnp.sum(counts & (increment == -jnp.inf)),
+    )
+    return Mapped(numbers=numbers)
 
 
 def pass_arguments(
     sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection | None
 ) -> tuple[Sampler, PRNGKeyArray, AbstractBijection]:
     """What the compiled pass takes, checked."""
+    if sampler.mesh is None and (mesh := pinned((key, flows))) is not None:
+        sampler = dataclasses.replace(sampler, mesh=mesh)
     if flows is None:
         return sampler, key, Identity(sampler.path.shape)  # type: ignore[call-arg]
     check_stacked(flows, sampler.path)
@@ -275,6 +412,10 @@ def jitted_pass(
     sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection
 ) -> Result:
     """A pass (Algorithm 3), unchecked."""
+    return spread(_pass, sampler, key, flows)
+
+
+def _pass(sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection) -> Result:
     key_init, key_steps = jr.split(key)
     arrays, static = eqx.partition(flows, eqx.is_array)
 
@@ -286,4 +427,34 @@ def jitted_pass(
     particles, steps = jax.lax.scan(
         step, sampler.init(key_init), (keys, sampler.path.edges, arrays)
     )
-    return Result(particles, steps)
+    layout = sampler.layout
+    return Result(particles.everywhere(layout), steps, layout.num_devices)
+
+
+def spread(function: Callable[..., Any], sampler: Sampler, *arguments: Any) -> Any:
+    """Call a function of a sampler with its particles spread over devices.
+
+    Args:
+        function: Is given the sampler as one device sees it, and the arguments; what it
+            returns has to be the same on all of them.
+        sampler: The sampler.
+        *arguments: Anything.
+    """
+    mesh = mesh_for(sampler.layout, sampler.mesh)
+    if mesh is None:
+        return function(sampler, *arguments)
+    arrays, static = eqx.partition((sampler, arguments), eqx.is_array)
+    kept = []
+
+    def on_device(arrays):
+        sampler, arguments = eqx.combine(arrays, static)
+        here = dataclasses.replace(sampler, mesh=Spread(mesh.shape[AXIS]))
+        arrays, rest = eqx.partition(function(here, *arguments), eqx.is_array)
+        kept.append(rest)
+        return arrays
+
+    # Replicated by construction: gathered, or computed everywhere from what was.
+    arrays = jax.shard_map(
+        on_device, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False
+    )(arrays)
+    return eqx.combine(arrays, kept[-1])

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import re
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ from annealax._work.serialise import (
     read,
     write,
 )
+from annealax._work.together import agreed_bytes, is_first, together
 
 _NAME = re.compile(r"checkpoint-(\d{8})\.npz")
 
@@ -112,7 +114,9 @@ class Checkpoint:
                 )
         tree = compute()
         store.save(tree, identity=identity)
-        return tree
+        # What depends on a clock is not the same in every process.
+        again = store.latest(identity) if together() else None
+        return tree if again is None else again.restore(like)
 
     def due(self, step: int) -> bool:
         """Whether it is time to save, `step` steps having been made."""
@@ -144,6 +148,8 @@ class Checkpoint:
             The file, or None if it could not be written.
         """
         self._last_time, self._last_step = time.monotonic(), step
+        if not is_first():
+            return None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._remove(self.folder.glob(".checkpoint-*.part"))  # of a killed process
@@ -173,6 +179,27 @@ class Checkpoint:
             FileError: If all files are damaged, or one is of a newer format.
             InvalidInputError: If the checkpoint is of other work.
         """
+        if together():
+            return self._latest_of_first(identity)
+        return self._latest_here(identity)
+
+    def _latest_of_first(self, identity: Mapping[str, Any] | None) -> Saved | None:
+        """That of the first process: the others need not see its folder."""
+        saved, content = None, None
+        if is_first() and (saved := self._latest_here(identity)) is not None:
+            content = saved.path.read_bytes()
+        content = agreed_bytes(content)
+        if content is None or is_first():
+            return saved
+        with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+            file.write(content)
+            file.flush()
+            saved = read(Path(file.name))
+            # While the file is there.
+            saved = saved._replace(meta=saved.meta["meta"])
+        return saved
+
+    def _latest_here(self, identity: Mapping[str, Any] | None) -> Saved | None:
         if self.folder.exists() and not self.folder.is_dir():
             raise InvalidInputError(f"{self.folder} is a file, not a folder")
         files = self._files()

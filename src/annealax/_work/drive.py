@@ -26,6 +26,7 @@ from annealax._errors import InvalidInputError
 from annealax._work.checkpoint import Checkpoint
 from annealax._work.serialise import FileError
 from annealax._work.signals import Signals, deferred_signals
+from annealax._work.together import agreed, is_first, meet
 
 _W = TypeVar("_W", bound="Work")
 
@@ -116,6 +117,8 @@ def drive(
         Interrupted: A KeyboardInterrupt, after the work was saved; only with a store.
     """
     callbacks = list(callbacks)
+    if not is_first():
+        progress = False
     known = {} if store is None else identity()
     if store is not None:
         work = _latest(store, known, work)
@@ -135,10 +138,11 @@ def drive(
             while not work.finished:
                 work, snapshot = advance(work)
                 line.update(work.done, describe(snapshot))
-                if call_all(callbacks, snapshot) and may_stop:
+                if agreed(call_all(callbacks, snapshot)) and may_stop:
                     work = dataclasses.replace(work, stopped=True)
                 if store is None:
                     continue
+                signals.pending = agreed(signals.pending or 0) or None
                 if work.finished or signals.pending or store.due(work.done):
                     work = work.compact()
                     save()
@@ -176,7 +180,7 @@ def joined(chunks: Iterable[PyTree]) -> PyTree:
 
 def size_of_next_call(count: int, elapsed: float, seconds: float) -> int:
     """Steps that should take about `seconds`, if `count` took `elapsed`."""
-    return max(1, int(seconds * count / max(elapsed, 1e-6)))
+    return max(1, int(seconds * count / max(agreed(elapsed), 1e-6)))
 
 
 def as_callbacks(callback: Callback | Iterable[Callback] | None) -> list[Callback]:
@@ -215,6 +219,7 @@ def compile_ahead(function: Any, *arguments: Any) -> Program:
     """Compile a function that `eqx.filter_jit` made, for arguments like these."""
     began = time.perf_counter()
     compiled = function.lower(*arguments).compile()
+    meet("compiled")
     return Program(compiled, time.perf_counter() - began, _peak_memory(compiled))
 
 

@@ -35,6 +35,10 @@ def _pieces(value: Any, above: tuple[int, ...]) -> Iterator[bytes]:
     if isinstance(value, np.ndarray | np.generic | jax.Array):
         yield from _array(value)
         return
+    if isinstance(value, jax.sharding.Mesh):  # devices do not change a bit
+        value = None
+        yield from _pieces(value, above)
+        return
     if id(value) in above:  # a function that refers to itself, for instance
         yield f"loop {above[::-1].index(id(value))}".encode()
         return

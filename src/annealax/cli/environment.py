@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 import annealax
+from annealax._layout import available_devices
 
 _PACKAGES = (
     "jax",
@@ -42,6 +43,8 @@ def environment() -> dict[str, Any]:
         "platform": {"system": platform.system(), "machine": platform.machine()},
         "num_processors": os.cpu_count(),
         "devices": [str(device) for device in jax.devices()],
+        "num_processes": jax.process_count(),
+        "devices_for_particles": [str(device) for device in available_devices()],
         "x64": jnp.result_type(float) == jnp.float64,
         "git": {
             "annealax": _package_commit(),

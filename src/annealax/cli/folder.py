@@ -34,6 +34,7 @@ from annealax._work.checkpoint import Checkpoint, CheckpointWarning
 from annealax._work.drive import Callback
 from annealax._work.serialise import FileError
 from annealax._work.signals import Interrupted, Signals, deferred_signals
+from annealax._work.together import is_first
 from annealax.cli.output import Output
 from annealax.experiments.files import disk_errors, writing
 from annealax.experiments.jobs import SETTINGS
@@ -178,7 +179,8 @@ def working(
             with contextlib.suppress(AnnealaxError):  # a full disk must not hide it
                 folder.set_status(command, "interrupted")
             text = f"Stopped. To go on: annealax resume {folder.path}"
-            print(text, file=sys.stderr, flush=True)
+            if is_first():
+                print(text, file=sys.stderr, flush=True)
             raise SystemExit(error.exit_code) from None
         folder.set_status(command, "finished")
 

@@ -39,6 +39,30 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print the final table only
 AsJson = Annotated[
     bool, typer.Option("--json", help="One JSON object on each line, nothing else.")
 ]
+Devices = Annotated[
+    int | None,
+    typer.Option(
+        help="Devices to spread particles over, in each process; all if not given. A "
+        "processor is split into as many."
+    ),
+]
+Distributed = Annotated[
+    bool,
+    typer.Option(
+        "--distributed",
+        help="One of several processes that do it together: under Slurm, Open MPI or "
+        "Kubernetes, or as --coordinator, --processes and --rank say.",
+    ),
+]
+Coordinator = Annotated[
+    str | None, typer.Option(help="HOST:PORT of process 0, with --distributed.")
+]
+Processes = Annotated[
+    int | None, typer.Option(help="How many processes, with --distributed.")
+]
+Rank = Annotated[
+    int | None, typer.Option(help="Which of them this is, with --distributed.")
+]
 CheckpointSeconds = Annotated[float, typer.Option(help="Seconds between checkpoints.")]
 
 _METHODS = ("craft", "aft", "aft-simple", "snf", "vi", "smc", "ais")
@@ -210,11 +234,17 @@ def run(
         str | None, typer.Option(help="With --auto: time to spend, such as 60s or 2m.")
     ] = None,
     checkpoint_seconds: CheckpointSeconds = 60.0,
+    devices: Devices = None,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    processes: Processes = None,
+    rank: Rank = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Train flows, deploy them, and compare with plain SMC at the same cost."""
     from annealax.cli import work
+    from annealax.cli.devices import Where
     from annealax.cli.output import Output
     from annealax.experiments.jobs import RunJob, SampleJob
     from annealax.experiments.registry import find_experiment
@@ -230,10 +260,14 @@ def run(
         "seed": seed,
         "overrides": overrides,
     }
+    where = Where(devices, distributed, coordinator, processes, rank)
     if auto:
+        if distributed:
+            raise InvalidInputError("--distributed does not go with --auto.")
         auto_job = SampleJob.make(budget=budget, flow="auto", **common)
         default = Path("runs") / f"{found.name}-auto-seed{seed}"
-        work.start(auto_job, out or default, output)
+        with where.used():
+            work.start(auto_job, out or default, output)
         return
     job = RunJob.make(
         **common,
@@ -242,21 +276,32 @@ def run(
         checkpoint_seconds=checkpoint_seconds,
     )
     default = Path("runs") / f"{found.name}-seed{seed}"
-    work.start(job, out or default, output, title=_title(found))
+    with where.used():
+        work.start(job, out or default, output, title=_title(found))
 
 
 @app.command("resume")
 @_clean_errors
 def resume_run(
     run: Annotated[Path, typer.Argument(help="Folder of an interrupted run.")],
+    devices: Devices = None,
+    distributed: Distributed = False,
+    coordinator: Coordinator = None,
+    processes: Processes = None,
+    rank: Rank = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with a run, or with pimh, that was interrupted."""
+    """Go on with a run, or with pimh, that was interrupted.
+
+    On any number of devices and processes: the numbers stay the same.
+    """
     from annealax.cli import work
+    from annealax.cli.devices import Where
     from annealax.cli.output import Output
 
-    work.resume(run, Output(quiet=quiet, as_json=as_json))
+    with Where(devices, distributed, coordinator, processes, rank).used():
+        work.resume(run, Output(quiet=quiet, as_json=as_json))
 
 
 @app.command("compare")
@@ -335,11 +380,13 @@ def particle_mcmc(
     ] = None,
     seed: Seed = 0,
     checkpoint_seconds: CheckpointSeconds = 60.0,
+    devices: Devices = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Particle MCMC with the sampler of a finished run: exact expectations."""
     from annealax.cli import work
+    from annealax.cli.devices import Where
     from annealax.cli.output import Output
     from annealax.experiments.jobs import ChainJob
 
@@ -350,7 +397,8 @@ def particle_mcmc(
         seed=seed,
         checkpoint_seconds=checkpoint_seconds,
     )
-    work.start(job, run, Output(quiet=quiet, as_json=as_json), existing=True)
+    with Where(devices).used():
+        work.start(job, run, Output(quiet=quiet, as_json=as_json), existing=True)
 
 
 @app.command()

@@ -130,6 +130,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
                 "repeats_ess": list(map(json_number, row.ess)),
                 "repeats_lowest_ess": list(map(json_number, row.lowest_ess)),
                 "seconds_per_pass": row.seconds,
+                "num_devices": row.result.num_devices,
                 "evaluations_per_pass": json_number(row.result.num_evaluations),
                 "warnings": json_doubts(row.warnings()),
             }

@@ -1,5 +1,7 @@
 """Starting and resuming: the same work, on a job that is made or loaded."""
 
+import json
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -8,9 +10,10 @@ from annealax import report
 from annealax._errors import AnnealaxError
 from annealax._work.serialise import FileError
 from annealax._work.signals import deferred_signals
+from annealax._work.together import agreed_bytes, is_first, together
 from annealax.cli import compare, pimh, reproduce, run, sample, vae
 from annealax.cli.environment import environment
-from annealax.cli.folder import Done, RunFolder, Workplace, working
+from annealax.cli.folder import STATUS, Done, RunFolder, Workplace, working
 from annealax.cli.output import Output
 from annealax.experiments.files import writing
 from annealax.experiments.jobs import SETTINGS, ChainJob, Job, RunJob, load_job
@@ -62,6 +65,8 @@ def start(
         title: What is said first, once it is clear that the work can begin.
         existing: Whether to work in the folder as it is, on top of what it holds.
     """
+    if not is_first():
+        path, speech = Path(tempfile.mkdtemp()), Output(quiet=True)
     ready = COMMANDS[job.command].prepare(job, path)
     with deferred_signals():  # from the first file on, a signal ends it in order
         folder = RunFolder(path, existing=existing)
@@ -77,6 +82,10 @@ def resume(path: Path, speech: Output) -> None:
     Raises:
         FileError: If there is no run in the folder, or its files are damaged.
     """
+    if together():
+        path = _like_first(path)
+    if not is_first():
+        speech = Output(quiet=True)
     folder, job = RunFolder(path, existing=True), load_job(path)
     if _is_finished(job, folder):
         chains = path / ChainJob.file
@@ -97,6 +106,25 @@ def resume(path: Path, speech: Output) -> None:
     _do(job, ready, folder, speech, fresh=False)
 
 
+def _like_first(path: Path) -> Path:
+    """In other processes than the first: what decides, in a folder of their own."""
+    told = {}
+    if is_first():
+        job = load_job(path)
+        for name in (job.file, STATUS):
+            if (path / name).exists():
+                told[name] = (path / name).read_text(encoding="utf-8")
+        if (path / job.result).exists():
+            told[job.result] = ""
+    content = agreed_bytes(json.dumps(told).encode())
+    if is_first():
+        return path
+    folder = Path(tempfile.mkdtemp())
+    for name, text in json.loads(content or b"{}").items():
+        (folder / Path(name).name).write_text(text, encoding="utf-8")
+    return folder
+
+
 def _is_finished(job: Job, folder: RunFolder) -> bool:
     done = folder.status().get(job.command) == "finished"
     return done and (folder.path / job.result).exists()
@@ -113,6 +141,8 @@ def _do(
                 file.write(job.text().encode())
             place.signals.stop_if_asked("nothing but the settings is there")
         done = COMMANDS[job.command].work(place, job, ready)
+        if not is_first():  # the first one writes and speaks
+            return
         place.signals.stop_if_asked("the numbers are there, the pictures are not")
         files = list(done.files)
         if not done.reported:

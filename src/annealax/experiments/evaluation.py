@@ -20,6 +20,7 @@ from jaxtyping import PRNGKeyArray
 from annealax._checks import seed_number
 from annealax._doubts import Doubt
 from annealax._estimates import log_mean, pooled_stderr
+from annealax._layout import brought_home
 from annealax._result import Result
 from annealax._sampler import Sampler, jitted_pass, pass_arguments
 from annealax._work.checkpoint import Checkpoint, once
@@ -119,7 +120,7 @@ def compile_pass(sampler: Sampler, flows: AbstractBijection | None = None) -> Pr
 
     def run(key: PRNGKeyArray) -> Result:
         arguments = pass_arguments(sampler, key, flows)
-        result = jax.block_until_ready(program.run(*arguments))
+        result = brought_home(jax.block_until_ready(program.run(*arguments)))
         result.check(sampler.path)
         return result
 
@@ -172,7 +173,11 @@ def evaluate(
     """
 
     def run(index: int) -> Result:
-        return jax.block_until_ready(sampler.run(jr.fold_in(key, index), flows))
+        return program().run(jr.fold_in(key, index))
+
+    @functools.cache
+    def program() -> Program:
+        return compile_pass(sampler, flows)
 
     @functools.cache
     def first() -> Result:

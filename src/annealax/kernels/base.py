@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
 from annealax._cotangents import gate
 from annealax._errors import InvalidInputError
@@ -91,11 +91,19 @@ class AbstractKernel(eqx.Module):
         points: Point,
         log_density: Callable[[Array], Array],
         beta: ArrayLike,
+        first: Int[Array, ""] | int = 0,
     ) -> tuple[Point, KernelInfo]:
-        """Move every particle (the first axis of all arrays) on its own."""
-        return jax.vmap(lambda key, point: self.move(key, point, log_density, beta))(
-            jr.split(key, points.x.shape[0]), points
-        )
+        """Move every particle (the first axis of all arrays) on its own.
+
+        What a particle does must depend on its own index alone: `first` is that of the
+        first of these particles in the population.
+        """
+        index = first + jnp.arange(points.log_density.shape[0])
+        return jax.vmap(
+            lambda index, point: self.move(
+                jr.fold_in(key, index), point, log_density, beta
+            )
+        )(index, points)
 
     def __call__(
         self,
@@ -203,16 +211,16 @@ class Composition(AbstractKernel):
         moves = [kernel.move for kernel in self.kernels]
         return _in_turn(moves, key, point, log_density, beta)
 
-    def move_all(self, key, points, log_density, beta):
+    def move_all(self, key, points, log_density, beta, first=0):
         """Apply them in the order given."""
         moves = [kernel.move_all for kernel in self.kernels]
-        return _in_turn(moves, key, points, log_density, beta)
+        return _in_turn(moves, key, points, log_density, beta, first)
 
 
-def _in_turn(moves: Sequence[Callable], key, point, log_density, beta):
+def _in_turn(moves: Sequence[Callable], key, point, log_density, *where):
     infos = []
     for move, subkey in zip(moves, jr.split(key, len(moves)), strict=True):
-        point, info = move(subkey, point, log_density, beta)
+        point, info = move(subkey, point, log_density, *where)
         infos.append(info)
     acceptance = jnp.mean(jnp.stack([info.acceptance_rate for info in infos]), 0)
     evaluations = jnp.sum(jnp.stack([info.num_evaluations for info in infos]), 0)

@@ -21,7 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from annealax._checks import whole_number
 from annealax._cotangents import shield
@@ -78,7 +78,7 @@ class HMC(AbstractKernel):
             ),
         )
 
-    def move_all(self, key, points, log_density, beta):
+    def move_all(self, key, points, log_density, beta, first=0):
         """Make `num_steps` trajectories of every particle."""
         step = (self.step_size(beta) * self.scale(beta))[..., None]
         # Particles go last: every operation then runs along a long axis. Loops are
@@ -88,7 +88,7 @@ class HMC(AbstractKernel):
 
         def trajectory(start: Point, key: PRNGKeyArray):
             return _trajectory(
-                key, start, value_and_gradient, gradient, step, self.num_leapfrog
+                key, first, start, value_and_gradient, gradient, step, self.num_leapfrog
             )
 
         start = Point(
@@ -136,6 +136,7 @@ class _Phase(NamedTuple):
 
 def _trajectory(
     key: PRNGKeyArray,
+    first: Int[Array, ""] | int,
     start: Point,
     value_and_gradient: Callable[[Array], tuple[Array, Array]],
     gradient: Callable[[Array], Array],
@@ -145,7 +146,7 @@ def _trajectory(
     """One trajectory of every particle; particles are the last axis."""
     stay, (start, token) = start, shield(start, start.log_density.shape)
     *shape, num_particles = start.x.shape
-    drawn = noise(key, tuple(shape), num_particles, start.x.dtype)
+    drawn = noise(key, tuple(shape), num_particles, start.x.dtype, first)
     momentum = drawn.normal
 
     def leap(_, phase: _Phase) -> _Phase:

@@ -29,7 +29,12 @@ from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from annealax._checks import whole_number
-from annealax._objectives import Estimator, check_estimator, free_energy
+from annealax._objectives import (
+    Estimator,
+    check_estimator,
+    free_energy,
+    free_energy_gradient,
+)
 from annealax._particles import Particles
 from annealax._path import Edge
 from annealax._sampler import Sampler
@@ -199,16 +204,16 @@ class AFT(AbstractTrainer):
         """
         is_same = judge is train
 
-        def loss(params, particles):
-            flow = eqx.combine(params, rest)
-            value, moved = free_energy(
-                flow, self.training, particles, edge, self.gradient
-            )
-            lost = jnp.where(moved.log_increment > -jnp.inf, 0, particles.weights)
-            return value, jnp.sum(lost)
+        trains, judges = self.training, self._judge
+
+        def lost(particles, moved):
+            alive = moved.log_increment > -jnp.inf
+            return jnp.sum(jnp.where(alive, 0, particles.weights))
 
         def judged(params):
-            return _Candidate(params, *loss(params, judge))
+            flow = eqx.combine(params, rest)
+            value, moved = free_energy(flow, judges, judge, edge, self.gradient)
+            return _Candidate(params, value, lost(judge, moved))
 
         initial = judged(params)
 
@@ -220,13 +225,16 @@ class AFT(AbstractTrainer):
 
         def iterate(_, carry):
             params, optimizer_state, best, skipped = carry
-            (value, dead), gradient = jax.value_and_grad(loss, has_aux=True)(
-                params, train
+            descent = free_energy_gradient(
+                params, rest, trains, train, edge, self.gradient
             )
-            here = _Candidate(params, value, dead) if is_same else judged(params)
+            here = judged(params)
+            if is_same:
+                dead = lost(train, descent.moved)
+                here = _Candidate(params, descent.loss, dead)
             best = better(here, best)
             params, optimizer_state, skip = guarded_update(
-                self.optimizer, gradient, optimizer_state, params
+                self.optimizer, descent.gradient, optimizer_state, params
             )
             return params, optimizer_state, best, skipped + skip
 
@@ -243,9 +251,15 @@ class AFT(AbstractTrainer):
         """Which sampler moves which population."""
         if not self.early_stopping:
             return {"train": self.training}
-        count = self.num_validation
-        validation = dataclasses.replace(self.training, num_particles=count)
-        return {"train": self.training, "validation": validation, "test": self.sampler}
+        judge = self._judge
+        return {"train": self.training, "validation": judge, "test": self.sampler}
+
+    @property
+    def _judge(self) -> Sampler:
+        """Moves the population whose loss decides."""
+        if not self.early_stopping:
+            return self.training
+        return dataclasses.replace(self.training, num_particles=self.num_validation)
 
     def _learning_evaluations(self) -> int:
         """Evaluations of the density by the optimisation at one temperature."""

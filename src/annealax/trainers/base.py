@@ -13,6 +13,7 @@ import optax
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from annealax._layout import with_true_quotients
 from annealax._path import AbstractPath
 from annealax._result import StepInfo
 from annealax.flows.base import check_flow, partition, replicate
@@ -95,11 +96,18 @@ def guarded_update(
     finite = jnp.all(
         jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves] or [True])
     )
-    updates, new_state = optimizer.update(gradient, optimizer_state, params)
-    new_params = optax.apply_updates(params, updates)
-    params, optimizer_state = jax.tree.map(
-        lambda new, old: jnp.where(finite, new, old),
-        (new_params, new_state),
-        (params, optimizer_state),
-    )
+
+    def update(turn, carry):
+        gradient = carry[0]
+        return gradient, *with_true_quotients(updated, turn, *carry)
+
+    def updated(gradient, optimizer_state, params):
+        updates, optimizer_state = optimizer.update(gradient, optimizer_state, params)
+        return optimizer_state, optax.apply_updates(params, updates)
+
+    # Once or not at all. The body of a loop is compiled by itself, so that its rounding
+    # does not depend on where the gradient comes from (`annealax._layout`).
+    turns = finite.astype(jnp.int32)
+    carry = (gradient, optimizer_state, params)
+    _, optimizer_state, params = jax.lax.fori_loop(0, turns, update, carry)
     return params, optimizer_state, 1 - finite.astype(jnp.int32)

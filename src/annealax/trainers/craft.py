@@ -16,9 +16,9 @@ import optax
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
-from annealax._objectives import Estimator, check_estimator, free_energy
+from annealax._objectives import Estimator, check_estimator, free_energy_gradient
 from annealax._particles import Particles
-from annealax._sampler import Sampler
+from annealax._sampler import Sampler, spread
 from annealax.flows.base import partition
 from annealax.trainers.base import (
     AbstractTrainer,
@@ -33,10 +33,12 @@ class Sweep(NamedTuple):
     """One training pass, with the particles that it ended with.
 
     Attributes:
+        state: The trainer's state after it.
         info: What the pass shows.
         particles: The particles at the last temperature.
     """
 
+    state: TrainState
     info: TrainInfo
     particles: Particles
 
@@ -68,30 +70,29 @@ class CRAFT(AbstractTrainer):
         self, key: PRNGKeyArray, state: TrainState
     ) -> tuple[TrainState, TrainInfo]:
         """One pass (Algorithm 2, lines 4 to 10)."""
-        state, sweep = self.sweep(key, state)
-        return state, sweep.info
+        sweep = self.sweep(key, state)
+        return sweep.state, sweep.info
 
-    def sweep(self, key: PRNGKeyArray, state: TrainState) -> tuple[TrainState, Sweep]:
+    def sweep(self, key: PRNGKeyArray, state: TrainState) -> Sweep:
         """One pass, with the particles that line 10 of Algorithm 2 yields."""
+        return spread(self._sweep, self.sampler, key, state)
+
+    def _sweep(self, sampler: Sampler, key: PRNGKeyArray, state: TrainState) -> Sweep:
         key_init, key_steps = jr.split(key)
-        sampler = self.sampler
         params, fixed = partition(state.flows)
         fixed_arrays, static = eqx.partition(fixed, eqx.is_array)
 
-        def loss(params, fixed, particles, edge):
-            flow = eqx.combine(params, fixed, static)
-            return free_energy(flow, sampler, particles, edge, self.gradient)
-
         def transition(particles, inputs):
             key, edge, params, fixed, optimizer_state = inputs
-            (value, moved), gradient = jax.value_and_grad(loss, has_aux=True)(
-                params, fixed, particles, edge
+            rest = eqx.combine(fixed, static)
+            descent = free_energy_gradient(
+                params, rest, sampler, particles, edge, self.gradient
             )
-            particles, info = sampler.correct(key, particles, moved, edge)
+            particles, info = sampler.correct(key, particles, descent.moved, edge)
             params, optimizer_state, skipped = guarded_update(
-                self.optimizer, gradient, optimizer_state, params
+                self.optimizer, descent.gradient, optimizer_state, params
             )
-            return particles, (params, optimizer_state, value, info, skipped)
+            return particles, (params, optimizer_state, descent.loss, info, skipped)
 
         keys = jr.split(key_steps, sampler.path.num_transitions)
         inputs = (keys, sampler.path.edges, params, fixed_arrays, state.optimizer_state)
@@ -105,4 +106,4 @@ class CRAFT(AbstractTrainer):
             steps=steps,
             num_skipped=jnp.sum(skipped),
         )
-        return state, Sweep(info, particles)
+        return Sweep(state, info, particles.everywhere(sampler.layout))

@@ -121,7 +121,8 @@ class EvidenceAscent(AbstractTrainer):
         """One pass of CRAFT, then one step of the parameters."""
         carried: EvidenceState = state.optimizer_state
         craft = self.at(carried.parameters)
-        trained, sweep = craft.sweep(key, TrainState(state.flows, carried.craft))
+        sweep = craft.sweep(key, TrainState(state.flows, carried.craft))
+        trained = sweep.state
         gradient = jax.grad(weighted_log_density, argnums=1)(
             self.model, carried.parameters, sweep.particles
         )

@@ -150,6 +150,10 @@ class SNF(AbstractTrainer):
         return -value, (particles, steps)
 
     def _forward_sampler(self) -> Sampler:
+        # The backward pass needs all particles anyway: nothing is won by blocks.
+        sampler = dataclasses.replace(
+            self.sampler, block_size=self.sampler.num_particles
+        )
         if self.resampling:
-            return self.sampler
-        return dataclasses.replace(self.sampler, resampler=NoResampling())
+            return sampler
+        return dataclasses.replace(sampler, resampler=NoResampling())
