@@ -32,6 +32,7 @@ from annealax._result import Result
 from annealax._work.budget import Budget, as_budget
 from annealax._work.checkpoint import Checkpoint, as_checkpoint, once
 from annealax._work.drive import Callback, as_callbacks, as_teller, call_all
+from annealax._work.executors import as_workers
 from annealax._work.fingerprint import fingerprint
 from annealax._work.live import with_live_line
 from annealax.auto.calls import counting_calls
@@ -42,6 +43,7 @@ from annealax.auto.knowledge import Prior, as_prior, gather
 from annealax.auto.modes import Ascents, find_modes
 from annealax.auto.parameters import Support
 from annealax.auto.precision import with_precision
+from annealax.auto.replicates import on_workers
 from annealax.auto.result import ReplicateSnapshot, Sample, Stage, pool_replicates
 from annealax.auto.search import MANY_DIMENSIONS, improve, search
 from annealax.auto.second import Remedy, reconsider, report_of
@@ -101,6 +103,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     progress: bool | Say | None = None,
     callback: Callback | Iterable[Callback] | None = None,
     checkpoint: Checkpoint | str | os.PathLike | None = None,
+    executor: Any = None,
 ) -> Sample:
     """Draw from an unnormalised density and estimate its normalising constant.
 
@@ -147,6 +150,10 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         checkpoint: Folder in which replicates and decisions are kept as they come. A
             call with the same arguments goes on from there, with the same answer to
             the bit; only the search for a start and the tuning are made again.
+        executor: Where replicates are made: None for this process; a number of
+            processes; or anything with the interface of `concurrent.futures`, such as
+            `dask.distributed.Client` (docs/executors.md). The answer is the same to
+            the bit.
 
     Raises:
         InvalidInputError: If the arguments do not fit together.
@@ -172,6 +179,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     def keep(label: str, name: str, compute: Callable[[], Any]) -> Any:
         return once(store, label + name, compute, identity=identity)
 
+    workers = as_workers(executor)
     callbacks, say = as_callbacks(callback), as_teller(progress)
     density = CountedDensity(free, free.space.size)
     _check_flow(flow, density)
@@ -252,12 +260,18 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
                     callbacks,
                     say,
                     None if last else look,
+                    None
+                    if workers is None
+                    else functools.partial(on_workers, workers, sampler, flows),
                 )
             except SamplingError as error:
                 # A rare draw was where the density overflows.
                 if last:
                     raise
                 remedy = Remedy(str(error), without_best(seen, error), effort)
+            finally:
+                if workers is not None:
+                    workers.close()
         if remedy is None:
             break
         say(f"going back: {remedy.reason}")
@@ -303,12 +317,20 @@ def _replicates(
     callbacks: Sequence[Callback],
     say: Say,
     look: Callable[[list[Result]], Remedy | None] | None,
+    elsewhere: Callable[..., dict[int, Result]] | None = None,
 ) -> tuple[list[Result], Remedy | None]:
     """Independent runs; after some of them a look at whether to go on."""
     results: list[Result] = []
     began = time.perf_counter()
+    stops = {0, count} if look is None else {0, min(_LOOK_AFTER, count), count}
+    made: dict[int, Result] = {}
     for index in range(count):
+        if elsewhere is not None and index in stops:
+            indices = range(index, min(each for each in stops if each > index))
+            made |= elsewhere(key, indices, keep)
         one = functools.partial(run, named_key(key, index))
+        if index in made:
+            one = functools.partial(made.__getitem__, index)
         result = jax.block_until_ready(keep(f"replicate-{index + 1}", one))
         results.append(result)
         density.spend(float(result.num_evaluations))

@@ -1,0 +1,122 @@
+"""Replicates on workers: runs that know nothing of each other, in other processes.
+
+A run is the same program with the same key wherever it is made, so the answer is the
+same to the bit. What travels is the sampler, with the density in it, and back the
+result.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cloudpickle
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from flowjax.bijections import AbstractBijection
+from jaxtyping import PRNGKeyArray
+
+from annealax._errors import InvalidInputError
+from annealax._keys import named_key
+from annealax._result import Result
+from annealax._sampler import Sampler
+from annealax._work.executors import Workers
+
+_SETTINGS = (
+    "enable_x64",
+    "threefry_partitionable",
+    "default_matmul_precision",
+    "default_prng_impl",
+)
+"""What numbers depend on."""
+
+Keep = Callable[[str, Callable[[], Result]], Result]
+
+
+def on_workers(
+    workers: Workers,
+    sampler: Sampler,
+    flows: AbstractBijection | None,
+    key: PRNGKeyArray,
+    indices: range,
+    keep: Keep,
+) -> dict[int, Result]:
+    """Replicates by their index; those that are kept already are not made again.
+
+    Args:
+        workers: Where.
+        sampler: The sampler.
+        flows: Its flows, if any.
+        key: Random key of all replicates.
+        indices: Which.
+        keep: Computes a replicate unless it was kept, and keeps it as it comes.
+
+    Raises:
+        InvalidInputError: If the density cannot be sent.
+    """
+    found = {index: each for index in indices if (each := _kept(keep, index))}
+    missing = [index for index in indices if index not in found]
+    try:
+        message = cloudpickle.dumps((sampler, flows))
+    except Exception as error:
+        raise InvalidInputError(
+            f"the density cannot be sent to other processes: {type(error).__name__}: "
+            f"{error}. It may hold an open file, a lock or a connection: make these "
+            "within the function, or leave out executor="
+        ) from error
+    tasks = [
+        (message, np.asarray(jr.key_data(named_key(key, index))), _settings())
+        for index in missing
+    ]
+    for position, leaves in workers.each(_run, tasks):
+        index = missing[position]
+        result = jax.tree.map(jnp.asarray, leaves)
+        found[index] = keep(_name(index), functools.partial(_itself, result))
+    return found
+
+
+def _itself(result: Result) -> Result:
+    return result
+
+
+def _name(index: int) -> str:
+    return f"replicate-{index + 1}"
+
+
+class _NotKeptError(Exception):
+    """There is no such replicate yet."""
+
+
+def _kept(keep: Keep, index: int) -> Result | None:
+    def missing() -> Any:
+        raise _NotKeptError
+
+    with contextlib.suppress(_NotKeptError):
+        return keep(_name(index), missing)
+    return None
+
+
+def _settings() -> dict[str, Any]:
+    """What JAX is set to here, as far as numbers depend on it."""
+    return {name: getattr(jax.config, f"jax_{name}") for name in _SETTINGS}
+
+
+@contextlib.contextmanager
+def _as_there(settings: dict[str, Any]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for name, value in settings.items():
+            stack.enter_context(getattr(jax, name)(value))
+        yield
+
+
+def _run(message: bytes, key_data: np.ndarray, settings: dict[str, Any]) -> Result:
+    """What a worker is asked."""
+    with _as_there(settings):
+        # Read here: a density that is traced takes its precision from the settings.
+        sampler, flows = cloudpickle.loads(message)
+        result = sampler.run(jr.wrap_key_data(jnp.asarray(key_data)), flows)
+        arrays, rest = eqx.partition(result, eqx.is_array)
+        return eqx.combine(jax.device_get(arrays), rest)
