@@ -246,6 +246,18 @@ def test_wrong_arguments(arguments, message, untyped):
         ax.sample(lambda x: -jnp.sum(x**2), **arguments)
 
 
+def test_an_error_of_the_function_says_what_is_missing():
+    with pytest.raises(InvalidInputError, match="asks for the parameter 'b', but"):
+        ax.sample(lambda p: -(p["a"] ** 2) - p["b"] ** 2, {"a": ()})
+
+    def strict(x):
+        assert x.shape == (3,)
+        return -jnp.sum(x**2)
+
+    with pytest.raises(InvalidInputError, match="AssertionError: no message; look"):
+        ax.sample(strict, (2,))
+
+
 def test_doubts_are_put_in_words(model):
     shares = np.array([[1, 0]] * 9 + [[0.5, 0.5]])
     modes = ModeTable(np.zeros((2, 2)), shares, np.array([0.9, 0.1]))

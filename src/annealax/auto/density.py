@@ -58,7 +58,7 @@ class FreeDensity(eqx.Module):
         except Exception as error:
             raise InvalidInputError(
                 "log_density cannot be evaluated at one point of this shape: "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {_said(error, space)}"
             ) from error
         if getattr(out, "shape", None) != ():
             got = getattr(out, "shape", type(out).__name__)
@@ -81,6 +81,17 @@ class FreeDensity(eqx.Module):
 def _shape_in_words(value: Any) -> str:
     shapes = jax.tree.map(lambda leaf: leaf.shape, value)
     return f"shape={shapes}"
+
+
+def _said(error: Exception, space: Space) -> str:
+    """What an error of the user's function says, and what may help."""
+    names = [each.name for each in space.parameters]
+    if isinstance(error, KeyError) and space.named and error.args[0] not in names:
+        return (
+            f"it asks for the parameter {error}, but the shapes are those of "
+            f"{', '.join(names)}; give it a shape, too"
+        )
+    return str(error) or "no message; look for an assert that fails there"
 
 
 class CountedDensity:
