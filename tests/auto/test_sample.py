@@ -251,7 +251,8 @@ def test_an_error_of_the_function_says_what_is_missing():
         ax.sample(lambda p: -(p["a"] ** 2) - p["b"] ** 2, {"a": ()})
 
     def strict(x):
-        assert x.shape == (3,)
+        if x.shape != (3,):  # as a bare assert does; pytest gives those words
+            raise AssertionError
         return -jnp.sum(x**2)
 
     with pytest.raises(InvalidInputError, match="AssertionError: no message; look"):
