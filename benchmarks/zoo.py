@@ -5,6 +5,7 @@
     python benchmarks/zoo.py run --seeds 0-4 --out zoo.jsonl --only needles "ring 2-d"
     python benchmarks/zoo.py run --seeds 0-4 --out zoo.jsonl --with-region
     python benchmarks/zoo.py run --seeds 0-4 --out zoo.jsonl --with-prior
+    python benchmarks/zoo.py run --seeds 0 --drawn 1000-1004 --out drawn.jsonl
     python benchmarks/zoo.py peers --method dynesty --seeds 0-4 --out zoo.jsonl
     python benchmarks/zoo.py table zoo.jsonl
 
@@ -48,6 +49,12 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument(
         "--only", nargs="+", default=[], help="groups, or parts of names"
     )
+    running.add_argument(
+        "--drawn",
+        type=_seeds,
+        default=[],
+        help="sets of densities drawn at random, by their seeds, not those listed",
+    )
     running.add_argument("--workers", type=int, default=1)
     run = commands.add_parser("run", parents=[running], help="annealax.sample")
     run.add_argument("--budget", help='such as "60s", as annealax.sample takes it')
@@ -85,7 +92,7 @@ def main() -> None:
         if arguments.command == "run"
         else Peer(arguments.method, arguments.seconds)
     )
-    densities = chosen(arguments.only)
+    densities = chosen(arguments.only, arguments.drawn)
     run_all(method, densities, arguments.seeds, arguments.out, arguments.workers)
 
 

@@ -13,9 +13,19 @@ import scipy.stats
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
-from _zoo.densities import CONVERSIONS, COUNTS, HIDDEN, zoo
+from _zoo.densities import (
+    CONVERSIONS,
+    COUNTS,
+    HIDDEN,
+    SCHOOLS,
+    _sparse_data,
+    horseshoe_marginal,
+    schools_marginal,
+    zoo,
+)
+from _zoo.drawn import drawn, find
 from _zoo.peers import Peer, _problem
-from _zoo.run import run_all
+from _zoo.run import chosen, run_all
 from _zoo.table import read, summary, table, verdict
 
 ZOO = zoo()
@@ -237,8 +247,59 @@ def test_improper_densities_have_as_much_mass_in_every_decade(name):
     assert (np.diff(masses) > -0.1).all()
 
 
+def test_eight_schools_are_their_marginal_times_normals():
+    density, rng = ZOO["eight schools, centred 10-d"], np.random.default_rng(12)
+    effects, errors = SCHOOLS
+    x = rng.normal(0, 2, (20, 10))
+    mean, log_scale, each = x[:, 0], x[:, 1], x[:, 2:]
+    precision = 1 / errors**2 + np.exp(-2 * log_scale)[:, None]
+    centre = effects / errors**2 + (mean * np.exp(-2 * log_scale))[:, None]
+    rest = scipy.stats.norm.logpdf(each, centre / precision, precision**-0.5)
+    expected = schools_marginal(mean, log_scale) + rest.sum(axis=1)
+    np.testing.assert_allclose(values(density, x), expected, rtol=1e-9)
+    means, scales = np.linspace(-45, 60, 1001), np.linspace(-25, 14, 1001)
+    total = scipy.special.logsumexp(schools_marginal(means[:, None], scales))
+    area = (means[1] - means[0]) * (scales[1] - scales[0])
+    assert total + np.log(area) == pytest.approx(density.log_z, abs=1e-4)
+
+
+def test_the_horseshoe_is_its_marginal_times_normals():
+    density, rng = ZOO["horseshoe regression 17-d"], np.random.default_rng(13)
+    X, y = _sparse_data()
+    x = rng.normal(0, 1.5, (20, 17))
+    z, local, overall = x[:, :8], x[:, 8:16], x[:, 16]
+    slope = np.exp(local + overall[:, None])
+    precision = 1 + len(y) * slope**2
+    rest = scipy.stats.norm.logpdf(z, slope * (y @ X) / precision, precision**-0.5)
+    constant, each, last = horseshoe_marginal(local, overall)
+    expected = constant + (each + rest).sum(axis=1) + last
+    np.testing.assert_allclose(values(density, x), expected, rtol=1e-9)
+    ticks = np.linspace(-40, 40, 801)
+    total = []
+    for overall in ticks:
+        _, each, last = horseshoe_marginal(np.repeat(ticks[:, None], 8, 1), overall)
+        total.append(scipy.special.logsumexp(each, axis=0).sum() + last)
+    found = constant + scipy.special.logsumexp(total) + 9 * np.log(ticks[1] - ticks[0])
+    assert found == pytest.approx(density.log_z, abs=1e-4)
+
+
+def test_drawn_sets_are_new_for_each_seed_and_named_by_it():
+    ours, others = drawn(5), drawn(6)
+    assert len({each.log_z for each in (*ours, *others) if not each.improper}) > 15
+    assert all(each.name.endswith(", drawn 5") for each in ours)
+    for density in ours[::4]:
+        x, _ = density.draw(np.random.default_rng(0), 5)
+        logs = values(density, x)
+        assert np.isfinite(logs).all()
+        np.testing.assert_array_equal(logs, values(find(density.name), x))
+    names = [each.name for each in chosen(["rings", "boxes"], [5, 6])]
+    assert len(names) == 4
+
+
 def test_every_density_has_its_log_z_checked():
-    checked = {*DRAWN, *BY_QUADRATURE, *IN_SCIPY, *IMPROPER}
+    by_marginal = {n for n, each in ZOO.items() if "marginal" in each.known_by}
+    assert by_marginal == {"eight schools, centred 10-d", "horseshoe regression 17-d"}
+    checked = {*DRAWN, *BY_QUADRATURE, *IN_SCIPY, *IMPROPER, *by_marginal}
     assert checked == set(ZOO)
     assert len(ZOO) >= 44
 

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
+import scipy.stats
 
 from _zoo.parts import (
     Part,
@@ -50,7 +51,8 @@ class Density:
         log_density: Log density of one point, an array or a dict of arrays.
         shape: Shape of a point, or shapes by name, as for `annealax.sample`.
         log_z: Logarithm of its integral; infinite if it has none.
-        known_by: Where log Z is from: "closed form", "quadrature" or "improper".
+        known_by: Where log Z is from: "closed form", "quadrature" (of a marginal, where
+            the rest is normal) or "improper".
         support: As for `annealax.sample`.
         region: Lowest and highest corner of a box that holds all of the mass, in the
             form of a point, as a nested sampler would be given; None if no useful box
@@ -561,6 +563,8 @@ def _models():
     yield from _two_coefficients(group)
     yield _conversions(group)
     yield _counts(group)
+    yield _schools(group)
+    yield _horseshoe(group)
     yield from _correlated()
 
 
@@ -805,6 +809,116 @@ def _counts(group):
         ),
         log_likelihood=log_likelihood,
     )
+
+
+SCHOOLS = (
+    np.array([28.0, 8, -3, 7, -1, 1, 18, 12]),
+    np.array([15.0, 10, 16, 11, 9, 11, 10, 18]),
+)
+"""Effects and their standard errors (Rubin, 1981)."""
+
+SCHOOLS_LOG_Z = -31.311347
+
+
+def _schools(group):
+    """Centred: the scale of the effects makes a funnel of them."""
+    effects, errors = SCHOOLS
+
+    def log_density(p):
+        mean, log_scale, each = p["mean"], p["log_scale"], p["each"]
+        scale = jnp.exp(log_scale)
+        return (
+            jax.scipy.stats.norm.logpdf(mean, 0.0, 5.0)
+            + jnp.log(2 / (5 * math.pi))
+            - jnp.log1p((scale / 5) ** 2)
+            + log_scale
+            + jnp.sum(jax.scipy.stats.norm.logpdf(each, mean, scale))
+            + jnp.sum(jax.scipy.stats.norm.logpdf(effects, each, errors))
+        )
+
+    return Density(
+        "eight schools, centred 10-d",
+        group,
+        log_density,
+        {"mean": (), "log_scale": (), "each": (8,)},
+        SCHOOLS_LOG_Z,
+        known_by="marginal quadrature",
+    )
+
+
+def schools_marginal(mean, log_scale):
+    """Log density of mean and scale, the effects integrated out."""
+    effects, errors = SCHOOLS
+    scale, normal = np.exp(log_scale), scipy.stats.norm.logpdf
+    total = normal(mean, 0, 5) + log_scale
+    total = total + math.log(2 / (5 * math.pi)) - np.log1p((scale / 5) ** 2)
+    for effect, error in zip(effects, errors, strict=True):
+        total = total + normal(effect, mean, np.sqrt(error**2 + scale**2))
+    return total
+
+
+HORSESHOE_LOG_Z = -40.436400
+
+
+@functools.cache
+def _sparse_data():
+    """An orthogonal design, three of eight coefficients, noise of one."""
+    rng = np.random.default_rng(131)
+    X = np.linalg.qr(rng.normal(size=(20, 8)))[0] * math.sqrt(20)
+    y = X @ np.array([1.5, 0, 0, -2.3, 0, 0.7, 0, 0]) + rng.normal(size=20)
+    return X, y
+
+
+def _horseshoe(group):
+    """Scales for all and for each coefficient, half-Cauchy; not centred."""
+    X, y = _sparse_data()
+
+    def log_half_cauchy(log_scale):
+        return jnp.log(2 / math.pi) + log_scale - jnp.log1p(jnp.exp(2 * log_scale))
+
+    def log_density(x):
+        z, local, overall = x[:8], x[8:16], x[16]
+        coefficients = z * jnp.exp(local + overall)
+        return (
+            jnp.sum(jax.scipy.stats.norm.logpdf(z))
+            + jnp.sum(log_half_cauchy(local))
+            + log_half_cauchy(overall)
+            + jnp.sum(jax.scipy.stats.norm.logpdf(y, X @ coefficients, 1.0))
+        )
+
+    return Density(
+        "horseshoe regression 17-d",
+        group,
+        log_density,
+        (17,),
+        HORSESHOE_LOG_Z,
+        known_by="marginal quadrature",
+    )
+
+
+def horseshoe_marginal(local, overall):
+    """Log density of the scales, the coefficients integrated out, in three terms.
+
+    Args:
+        local: Logarithms of those of the coefficients, in the last axis.
+        overall: Logarithm of that of all.
+
+    Returns:
+        A constant, a term for each coefficient, and one for the scale of all.
+    """
+    X, y = _sparse_data()
+    count = len(y)
+    estimates = X.T @ y / count
+    rest = np.sum((y - X @ estimates) ** 2)
+    constant = -0.5 * (
+        rest + count * math.log(2 * math.pi) + 8 * math.log(count / (2 * math.pi))
+    )
+    overall = np.asarray(overall)
+    deviation = np.sqrt(1 / count + np.exp(2 * (local + overall[..., None])))
+    each = scipy.stats.norm.logpdf(estimates, 0, deviation)
+    each = each + math.log(2 / math.pi) + local - np.log1p(np.exp(2 * local))
+    rest = math.log(2 / math.pi) + overall - np.log1p(np.exp(2 * overall))
+    return constant, each, rest
 
 
 def _correlated():

@@ -13,15 +13,21 @@ from typing import Any
 import jax
 
 from _zoo.densities import Density, zoo
+from _zoo.drawn import drawn, find
 from _zoo.table import Row, finite, interval_ends, read
 
 Runner = Callable[[Density, int], Row]
 """A density and a seed to what was found."""
 
 
-def chosen(only: Sequence[str]) -> list[Density]:
-    """Densities whose group is listed, or whose name contains what is listed."""
-    listed = list(zoo().values())
+def chosen(only: Sequence[str], sets: Sequence[int] = ()) -> list[Density]:
+    """Densities whose group is listed, or whose name contains what is listed.
+
+    Args:
+        only: Groups or parts of names; nothing for all.
+        sets: Seeds of sets drawn at random, instead of the densities listed.
+    """
+    listed = [each for seed in sets for each in drawn(seed)] or list(zoo().values())
     if not only:
         return listed
     for part in only:
@@ -130,7 +136,7 @@ def _mend(out: Path) -> None:
 
 
 def _run_one(method: Any, name: str, seeds: Sequence[int], out: Path) -> None:
-    density = zoo()[name]
+    density = find(name)
     for seed in seeds:
         row: Row = {
             "method": method.method,
