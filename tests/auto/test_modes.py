@@ -82,6 +82,21 @@ def test_a_wide_mode_counts_though_a_narrow_one_is_much_higher():
     np.testing.assert_allclose(np.exp(modes.log_masses), [0.1, 0.9], rtol=0.05)
 
 
+@pytest.mark.parametrize(("width", "reach", "scale"), [(0.2, 1.6, 12), (1e-3, 8e-3, 1)])
+def test_the_only_point_in_a_narrow_basin_is_climbed_from(width, reach, scale):
+    """Steps in proportion to the scale on which it was drawn overshoot."""
+
+    def log_density(x):
+        wide = -0.5 * (reach / width) ** 2 - 1e-3 * jnp.sum((x - 1) ** 2)
+        return jnp.logaddexp(-0.5 * jnp.sum((x / width) ** 2), wide)
+
+    start = np.random.default_rng(0).normal(size=(1, 5))
+    start *= 0.97 * reach / np.linalg.norm(start)
+    modes = _ascents(log_density, 5).peaks(Climbers(start, np.full(1, float(scale))))
+    np.testing.assert_allclose(modes.points[0], 0, atol=0.1 * width)
+    assert modes.are_peaks[0]
+
+
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_modes_are_found_on_any_scale(scale):
     target = GaussianMixture(np.array([[-6.0, 0], [6.0, 3]]))

@@ -38,7 +38,7 @@ The last ones of an ascent from afar, in units of one: it does not know where it
 _CONTINUE, _FINER, _CONTINUATIONS = 0.5, 3e-3, 4
 """An ascent that gained these nats in its last quarter goes on, on a finer scale, as
 does one whose first step there would gain them by the slope, or that gained nothing on
-a slope: this one with steps of a nat.
+a slope: this one with steps of a nat, as long as they gain.
 
 So scales far below those on which ascents start are reached.
 """
@@ -67,13 +67,13 @@ _CYCLE, _WAIT = 4, 8
 After as many as the second those are climbed from that wait: an ascent costs as many.
 """
 
-_SHARE_OF_ONE, _SHARE_OF_SEVERAL, _CALM = 0.2, 0.3, 2 * _WAIT
+_SHARE_OF_ONE, _SHARE_OF_SEVERAL, _CALM = 0.1, 0.15, 2 * _WAIT
 """Of the effort, once each mode was found often and no new one in so many batches.
 
 Where there are several, there may well be more.
 """
 
-_EFFORT, _LEAST, _MOST = 2e9, 2e5, 1e7
+_EFFORT, _LEAST, _MOST = 4e9, 2e5, 2e7
 """Numbers that the search may compute: a cheap density deserves a long search.
 
 The others are the least and the most evaluations that this may come to.
@@ -334,7 +334,7 @@ class Ascents:
         points = _padded(np.asarray(climbers.points, dtype))
         scales = _padded(np.asarray(climbers.scales, dtype), 1.0)
         values = np.full(len(points), -np.inf, dtype)
-        climbing = np.ones(len(points), bool)
+        climbing, careful = np.ones(len(points), bool), np.zeros(len(points), bool)
         for _ in range(1 + _CONTINUATIONS):
             ends, heights, gains, slopes, moved = jax.device_get(
                 _ascend(
@@ -343,14 +343,21 @@ class Ascents:
             )
             self._density.spend(len(points) * _NUM_STEPS)
             better = climbing & (heights > values)
+            before = np.where(np.isfinite(values), values, heights)
             points = np.where(better[:, None], ends, points)
             values = np.where(better, heights, values)
-            # Steps that were too coarse overshoot a narrow peak, and gain nothing.
+            # Steps that are too coarse overshoot a narrow peak, and gain nothing: then
+            # the first is of a nat, as long as it pays.
             steep = _FIRST_RATE * scales * slopes
-            stuck = ~moved & (steep > _CONTINUE)
-            climbing &= (gains > _CONTINUE) | (_FINER * steep > _CONTINUE) | stuck
-            finer = np.where(stuck, scales / np.maximum(steep, 1.0), _FINER * scales)
-            scales = np.where(climbing, finer, scales)
+            stuck = ~moved & ~careful & (steep > _CONTINUE)
+            careful |= stuck
+            climbing &= np.where(
+                careful,
+                stuck | (values > before + _CONTINUE),
+                (gains > _CONTINUE) | (_FINER * steep > _CONTINUE),
+            )
+            finer = np.where(careful, 1 / np.maximum(steep, 1e-3), _FINER)
+            scales = np.where(climbing, finer * scales, scales)
             if not climbing[:count].any():
                 break
         values[count:] = -np.inf
