@@ -3,10 +3,12 @@
 import json
 import shutil
 
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
 import tests_run_folder as made_up
+from scipy.stats import norm
 from typer.testing import CliRunner
 
 import annealax as ax
@@ -20,7 +22,7 @@ from annealax.cli.sample import (
     parse_support,
     short_names,
 )
-from annealax.experiments.jobs import find_density
+from annealax.experiments.jobs import SampleJob, find_density
 
 TWO = ["sample", "jax.numpy:sum", "jax.numpy:max", "--shape", "2"]
 
@@ -90,6 +92,7 @@ def test_the_density_is_found_by_name(tmp_path, monkeypatch):
             "a number for each",
         ),
         (["sample", "jax.numpy:sum", "no:f", "--shape", "2"], "there is no module"),
+        (["sample", "jax.numpy:sum"], "needs --shape, unless it is a model"),
         (["run", "funnel", "--budget", "5s"], "--auto"),
         (["run", "funnel", "--auto", "--budget", "soon"], "a budget is a time"),
     ],
@@ -203,3 +206,23 @@ def test_a_killed_sample_resumes_to_the_same_bits(tmp_path, monkeypatch):
         assert abs(chain.mean[name] - exact) < 6 * chain.stderr[name]
     again = found.sampler.run(jr.key(1), found.flows)
     assert again.log_normalizer == pytest.approx(exact_log_z, abs=0.3)
+
+
+def test_models_need_no_shape(tmp_path, monkeypatch):
+    """A model, a function that returns one, and one of PyMC."""
+    (tmp_path / "my_models.py").write_text(
+        "import annealax as ax, numpyro, pymc as pm\n"
+        "from numpyro.distributions import Normal\n"
+        "def _model(y):\n"
+        "    numpyro.sample('y', Normal(numpyro.sample('m', Normal())), obs=y)\n"
+        "made = ax.from_numpyro(_model, 1.0)\n"
+        "def function(): return made\n"
+        "with pm.Model() as theirs:\n"
+        "    pm.Normal('y', pm.Normal('m'), observed=1.0)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("made", "function", "theirs"):
+        job = SampleJob.make(name=f"my_models:{name}", of_model=True, seed=0)
+        density = job.density.free()
+        right = 2 * norm.logpdf([0.5])[0]
+        assert density(jnp.array([0.5])) == pytest.approx(right)

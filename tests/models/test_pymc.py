@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import annealax as ax
+from annealax._work.fingerprint import fingerprint
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*BLAS.*:UserWarning"),
@@ -238,3 +239,15 @@ def test_what_cannot_be_sampled_is_said():
     ):
         with pytest.raises(ax.InvalidInputError, match=words):
             ax.from_pymc(model)
+
+
+def test_checkpoints_tell_models_and_data_apart():
+    def prints(y):
+        with pm.Model() as theirs:
+            centre = pm.Normal("centre")
+            pm.Normal("y", centre, 1.0, observed=y)
+        return fingerprint(ax.from_pymc(theirs))
+
+    assert prints(Y) == prints(Y)
+    assert prints(Y) != prints(Y + 1)
+    assert prints(Y) != prints(Y[:3])

@@ -20,6 +20,7 @@ import pytest
 from jax.scipy.stats import expon, norm
 
 import annealax as ax
+from annealax._work.fingerprint import fingerprint
 
 Y = np.array([0.3, 1.2, -0.4, 0.9])
 _SOURCE = Path(__file__).parent / "_bridge_model.c"
@@ -147,3 +148,9 @@ def test_bridgestan_is_an_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "bridgestan", None)
     with pytest.raises(ax.MissingExtraError, match=r"annealax\[stan\]"):
         ax.from_stan("model.stan")
+
+
+def test_checkpoints_tell_data_apart(library, model):
+    other = ax.from_stan(library, {"y": Y + 1})
+    assert fingerprint(model) == fingerprint(ax.from_stan(library, {"y": Y}))
+    assert fingerprint(model) != fingerprint(other)

@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -87,12 +87,12 @@ Say = Callable[[str], None]
 @counting_calls
 def sample(  # noqa: PLR0915 (four stages, one after the other)
     log_density: Callable[[Any], Array] | Model,
-    shape: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None = None,
+    shape: Any = None,
     *,
     args: Sequence[Any] = (),
     seed: int = 0,
     budget: Budget | str | float | None = None,
-    support: Support | Mapping[str, Support] = None,
+    support: Support = None,
     prior: Any = None,
     region: Any = None,
     initial: Any = None,
@@ -117,16 +117,20 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
             a model, such as `annealax.from_numpyro(model, *data)` (docs/models.md),
             which has `shape`, `support` and `prior` of its own.
         shape: Shape of a point such as `(2,)`; or a dict of shapes by name, and the
-            density takes a dict. None for a target that has a `shape`.
+            density takes a dict; or shapes in any nesting of dicts, tuples, lists and
+            named tuples. None for a target that has a `shape`.
         args: Further arguments of the density, such as data: `log_density(x, *args)`.
             What is compiled serves all data of the same shapes.
         seed: Seed of all that is random.
         budget: None; or a time such as "60s" or "5m"; or a number of density
             evaluations. More budget buys more replicates.
         support: Where parameters may lie: "real", "positive", "unit" (0 to 1),
-            "simplex" (along the last axis), a pair of bounds such as `(0, 10)` or
-            `(None, 3)`, or a flowjax bijection from the reals. For named shapes a
-            dict of some of the names. The Jacobian is counted: log Z is that of the
+            "simplex" (along the last axis), "ordered", "positive_ordered",
+            "correlation_cholesky", "circular", `("periodic", 0, 24)`, "unit_vector",
+            a pair of bounds such as `(0, 10)` or `(None, 3)`, a constraint of NumPyro,
+            a flowjax bijection from the reals, or a function of the parameters before
+            it. For named shapes a dict of some of the names; for nested ones, in the
+            same structure. The Jacobian is counted: log Z is that of the
             density in its own space.
         prior: If given, `log_density` is the log likelihood alone, log Z the evidence,
             and the search goes where the prior has mass. A distribution of flowjax or

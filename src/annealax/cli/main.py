@@ -407,17 +407,18 @@ def sample(
     functions: Annotated[
         list[str],
         typer.Argument(
-            help="Log density, as module:function; several are compared by evidence.",
+            help="Log density, as module:function, or model of NumPyro, PyMC or Stan; "
+            "several are compared by evidence.",
             metavar="FUNCTION...",
         ),
     ],
     shape: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="Shape of a point, such as 10 or 8,8; or NAME=SHAPE for each. Of one "
-            "of several functions: FUNCTION:SHAPE."
+            "of several functions: FUNCTION:SHAPE. A model has its own."
         ),
-    ],
+    ] = None,
     support: Annotated[
         list[str] | None,
         typer.Option(
@@ -460,11 +461,13 @@ def sample(
     priors = parse_priors(prior or (), names)
     jobs = {}
     for function, name in zip(functions, names, strict=True):
-        sizes = parse_shape(_assignments_of(name, names, shape))
+        of_shape = _assignments_of(name, names, shape or ())
+        sizes = parse_shape(of_shape) if of_shape else None
         named = isinstance(sizes, dict)
         jobs[name] = SampleJob.make(
             name=function,
             shape=sizes,
+            of_model=sizes is None,
             support=parse_support(_assignments_of(name, names, support or ()), named),
             region=parse_region(_assignments_of(name, names, region or ()), named),
             seed=seed,

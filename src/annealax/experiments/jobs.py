@@ -7,8 +7,11 @@ is: make its job, save it, do it. Resuming is: load the job, do it.
 
 import dataclasses
 import functools
+import inspect
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import jax.random as jr
@@ -42,6 +45,7 @@ from annealax.experiments.methods import Method, find_method
 from annealax.experiments.registry import find_experiment, import_module
 from annealax.experiments.settings import Settings, explain, format_value
 from annealax.flows.base import replicate
+from annealax.models import Model, from_pymc
 
 SETTINGS = "settings.json"
 FLOWS = "flows.npz"
@@ -206,6 +210,7 @@ class SampleJob(ExperimentJob):
         region: As for `annealax.sample`: two bounds, or two by name.
         budget: As for `annealax.sample`.
         flow: As for `annealax.sample`.
+        of_model: Whether the name is that of a model, which has a shape of its own.
     """
 
     command: Literal["sample"] = "sample"
@@ -215,6 +220,7 @@ class SampleJob(ExperimentJob):
     region: Region | dict[str, Region] | None = None
     budget: str | float | None = None
     flow: str = "auto"
+    of_model: bool = False
 
     @model_validator(mode="after")
     def _is_a_space(self):
@@ -247,14 +253,16 @@ class SampleJob(ExperimentJob):
     @functools.cached_property
     def experiment(self) -> Experiment:
         """The experiment of `run --auto`."""
-        if self.shape is not None:
+        if self.shape is not None or self.of_model:
             raise InvalidInputError(f"{self.name} is a function, not an experiment.")
         cls = find_experiment(self.source or self.name).experiment
         return cls(**self.overrides)
 
     @functools.cached_property
-    def density(self) -> Callable[[Any], Any]:
-        """The log density."""
+    def density(self) -> Any:
+        """The log density, or a model."""
+        if self.of_model:
+            return find_model(self.name)
         if self.shape is None:
             return self.experiment.target()
         return find_density(self.name)
@@ -272,7 +280,7 @@ class SampleJob(ExperimentJob):
         if num_particles is not None:
             plan = dataclasses.replace(plan, num_particles=num_particles)
         observables: Mapping[str, Any] = {}
-        if self.shape is None:
+        if self.shape is None and not self.of_model:
             observables = self.experiment.observables(self.experiment.target())
         return Proposal(
             "the sampler found",
@@ -390,17 +398,48 @@ def load_job(folder: Path, file: str = SETTINGS) -> Any:
 
 def find_density(reference: str) -> Callable[[Any], Any]:
     """The function that `module:function` names; modules of this folder count."""
+    module, name = _module_of(reference)
+    function = getattr(module, name, None)
+    if not callable(function):
+        known = [key for key, each in vars(module).items() if callable(each)]
+        raise InvalidInputError(
+            f"{module.__name__} has no function {name!r}; it has {sorted(known)[:10]}."
+        )
+    return function
+
+
+def find_model(reference: str) -> Model:
+    """The model that `module:name` names, or that this function returns.
+
+    Raises:
+        InvalidInputError: If it is something else, such as a log density.
+    """
+    module, name = _module_of(reference)
+    found = getattr(module, name, None)
+    if inspect.isfunction(found) and not inspect.signature(found).parameters:
+        found = found()
+    if _is_pymc(found):
+        found = from_pymc(found)
+    if not isinstance(found, Model):
+        raise InvalidInputError(
+            f"{reference} needs --shape, unless it is a model: what "
+            "annealax.from_numpyro, from_pymc or from_stan returns, a pymc.Model, or a "
+            f"function without arguments that returns one; got {type(found).__name__}."
+        )
+    return found
+
+
+def _is_pymc(found: Any) -> bool:
+    pymc = sys.modules.get("pymc")
+    return pymc is not None and isinstance(found, pymc.Model)
+
+
+def _module_of(reference: str) -> tuple[ModuleType, str]:
+    """The module and the name of `module:name`; modules of this folder count."""
     module_name, _, name = reference.partition(":")
     if not module_name or not name.isidentifier():
         raise InvalidInputError(
             f"give the density as module:function, such as model:log_density for the "
             f"function log_density in model.py; got {reference!r}."
         )
-    module = import_module(module_name)
-    function = getattr(module, name, None)
-    if not callable(function):
-        known = [key for key, each in vars(module).items() if callable(each)]
-        raise InvalidInputError(
-            f"{module_name} has no function {name!r}; it has {sorted(known)[:10]}."
-        )
-    return function
+    return import_module(module_name), name

@@ -8,6 +8,7 @@ ones and potentials are the likelihood.
 
 import contextlib
 import functools
+import hashlib
 import sys
 import threading
 import warnings
@@ -153,6 +154,16 @@ class Graphs:
         point = self._plain.initial_point()
         self.names = tuple(each.name for each in model.free_RVs)
         self.shapes = {name: np.shape(point[name]) for name in self.names}
+        self.digest = self._digest()
+
+    def _digest(self) -> str:
+        """What tells this model and its data from others, for checkpoints."""
+        dtype = jnp.result_type(float)
+        point = {n: jax.ShapeDtypeStruct(s, dtype) for n, s in self.shapes.items()}
+        program = jax.make_jaxpr(self.log_density)(point)
+        constants = [np.asarray(each).tobytes() for each in program.consts]
+        whole = [str(program.jaxpr).encode(), *constants]
+        return hashlib.sha256(b"\0".join(whole)).hexdigest()
 
     # log densities, of the variables themselves
 

@@ -7,6 +7,7 @@ Stan rejects has no density. Stan does not say which part of a model is its prio
 there is no path from it.
 """
 
+import hashlib
 import os
 import tempfile
 import threading
@@ -125,6 +126,9 @@ class StanFunctions:
 
     def __init__(self, library: Library):
         self.library = library
+        # What tells this model and its data from others, for checkpoints.
+        parts = (Path(library.path).read_bytes(), library.model.data.encode())
+        self.digest = hashlib.sha256(b"\0".join(parts)).hexdigest()
         self._both = self._density(jacobian=True)
         self._plain = self._density(jacobian=False)
 

@@ -496,7 +496,7 @@ def _again(found: Run | Comparison | Decoder) -> str:
 def _sample_words(asked: SampleJob, name: str) -> list[str]:
     """The automatic mode, of a function or of an experiment."""
     settings = asked.settings
-    if asked.shape is None:
+    if asked.shape is None and not asked.of_model:
         words = ["run", name, "--auto"]
     else:
         words = ["sample", name]

@@ -1,0 +1,1 @@
+"""Twenty posteriors of the kinds that statisticians have, on simulated data."""
