@@ -251,3 +251,14 @@ def test_checkpoints_tell_models_and_data_apart():
     assert prints(Y) == prints(Y)
     assert prints(Y) != prints(Y + 1)
     assert prints(Y) != prints(Y[:3])
+
+
+def test_graphs_first_needed_in_a_trace_can_be_used_outside():
+    model = ax.from_pymc(hierarchy())
+    point = model.prior.sample(jr.key(0))
+    for name in ("log_likelihood", "pointwise_log_likelihood", "transform"):
+        function = getattr(model, name)
+        inside = jax.tree.leaves(jax.jit(lambda p, f=function: f(p))(point))
+        outside = jax.tree.leaves(function(point))
+        for one, other in zip(inside, outside, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)

@@ -370,7 +370,9 @@ def jaxified(inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[..., Any
     from pymc.sampling.jax import get_jaxified_graph  # noqa: PLC0415
 
     jaxify = _quiet(get_jaxified_graph)
-    return _quiet(jaxify(inputs=list(inputs), outputs=list(outputs)))
+    # Constants are arrays, not tracers, even where a graph is first needed in a trace.
+    with jax.ensure_compile_time_eval():
+        return _quiet(jaxify(inputs=list(inputs), outputs=list(outputs)))
 
 
 def _drawn_by_jax(inputs: Sequence[Any], graphs: Sequence[Any]) -> Callable[..., Any]:
@@ -385,7 +387,8 @@ def _drawn_by_jax(inputs: Sequence[Any], graphs: Sequence[Any]) -> Callable[...,
     places.update(zip(generators, fresh, strict=True))
     program = FunctionGraph([*inputs, *fresh], _replaced(graphs, places), clone=True)
     mode.JAX.optimizer.rewrite(program)
-    function = _quiet(_quiet(jax_funcify)(program))
+    with jax.ensure_compile_time_eval():
+        function = _quiet(_quiet(jax_funcify)(program))
 
     def draw(key: PRNGKeyArray, *values: Array) -> list[Array]:
         states = [
