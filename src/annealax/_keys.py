@@ -2,12 +2,21 @@
 
 A key that belongs to a name stays the same when another piece of work comes before it,
 or is left out: random numbers depend on what they are for, not on when they were drawn.
+All of this is done by the host: nothing is compiled for it.
 """
 
-import zlib
+import hashlib
 
+import jax
 import jax.random as jr
+import numpy as np
 from jaxtyping import PRNGKeyArray
+
+
+def root_key(seed: int) -> PRNGKeyArray:
+    """`jax.random.key(seed)`, of the generator that JAX uses unless told otherwise."""
+    words = np.asarray([seed >> 32, seed & 0xFFFFFFFF], np.uint32)
+    return jr.wrap_key_data(jax.device_put(words), impl="threefry2x32")
 
 
 def named_key(key: PRNGKeyArray, *names: str | int) -> PRNGKeyArray:
@@ -18,7 +27,14 @@ def named_key(key: PRNGKeyArray, *names: str | int) -> PRNGKeyArray:
         names: What the piece is, from the largest part to the smallest: words, or
             numbers for the members of a series.
     """
+    words = np.asarray(jr.key_data(key))
     for name in names:
-        number = name if isinstance(name, int) else zlib.crc32(name.encode())
-        key = jr.fold_in(key, number)
-    return key
+        label = f"{type(name).__name__} {name}".encode()
+        digest = hashlib.sha256(words.tobytes() + label).digest()
+        words = np.frombuffer(digest[: words.nbytes], words.dtype)
+    return jr.wrap_key_data(jax.device_put(words), impl=jr.key_impl(key))
+
+
+def generator(key: PRNGKeyArray) -> np.random.Generator:
+    """Random numbers of the host, for choices that need no device."""
+    return np.random.default_rng(np.asarray(jr.key_data(key)).tolist())

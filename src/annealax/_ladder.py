@@ -19,9 +19,9 @@ _SHORTEST = 0.02
 
 def work_of(result: Result) -> np.ndarray:
     """Nats lost at each transition: the free energy above the log ratio."""
-    return np.maximum(
-        np.asarray(result.steps.free_energy + result.steps.log_ratio, np.float64), 0
-    )
+    steps = result.steps
+    work = np.asarray(steps.free_energy) + np.asarray(steps.log_ratio)
+    return np.maximum(work.astype(np.float64), 0)
 
 
 def lengths(work: np.ndarray) -> np.ndarray:

@@ -79,7 +79,7 @@ class Result(eqx.Module):
     @property
     def log_normalizer_stderr(self) -> Float[Array, ""]:
         """Standard error of `log_normalizer` from this one run (`_particles`)."""
-        return jnp.sqrt(self.particles.log_normalizer_variance)
+        return _stderr(self.particles)
 
     @property
     def lower_bound(self) -> Float[Array, ""]:
@@ -248,3 +248,9 @@ class Result(eqx.Module):
                 f"acceptance falls to {rates[k]:.2f} at temperature {k + 1}: lower "
                 "the step size there",
             )
+
+
+@eqx.filter_jit
+def _stderr(particles: Particles) -> Array:
+    """Standard error of log Z, in one program."""
+    return jnp.sqrt(particles.log_normalizer_variance)

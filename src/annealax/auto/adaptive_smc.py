@@ -13,20 +13,21 @@ pass are slightly biased: they guide choices and never enter an answer.
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from flowjax.bijections import Identity
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
+from annealax._device import to_device
+from annealax._jit import quick_jit
+from annealax._keys import generator, named_key
 from annealax._particles import Particles, weighted_mean
 from annealax._path import Edge, GeometricPath, sanitise
 from annealax._resampling import ESSResampling
-from annealax._sampler import Sampler
+from annealax._sampler import Moved, Sampler
 from annealax.auto.density import CountedDensity
 from annealax.auto.places import Climbers
 from annealax.kernels import HMC, Point
@@ -58,6 +59,9 @@ _RESAMPLE_BELOW = 0.5
 
 _TRAIL, _SMALL_STEP = 32, 0.1
 """Particles kept of each temperature; first steps of ascents from them, in scales."""
+
+_AT_ONCE, _NUMBERS = 128, 2**22
+"""Temperatures of a program call, at most, and numbers that their trail may hold."""
 
 _FAR = 3.0
 """Scales beyond so many typical distances are made by a few particles far out."""
@@ -123,12 +127,23 @@ class AdaptivePass:
         return self.reached and math.isfinite(self.log_normalizer)
 
 
-class _Step(NamedTuple):
+class _Records(NamedTuple):
+    """What is kept of each temperature; arrays over temperatures."""
+
+    beta: Any
+    step_size: Any
+    scale: Any
+    acceptance: Any
+    work_variance: Any
+    trail: Any
+
+
+class _State(NamedTuple):
+    """Where a pass is."""
+
+    particles: Particles
     beta: Float[Array, ""]
     log_step: Float[Array, ""]
-    scale: Float[Array, " size"]
-    acceptance: Float[Array, ""]
-    work_variance: Float[Array, ""]
 
 
 def adaptive_pass(
@@ -150,90 +165,166 @@ def adaptive_pass(
     """
     resampler = ESSResampling(_RESAMPLE_BELOW)
     sampler = Sampler(path, None, resampler, num_particles=num_particles)
-    size = path.shape[0]
-    key, subkey = jr.split(key)
-    particles = _start(sampler, subkey)
-    # With a type: numbers of Python would have every pass compiled a second time.
-    dtype = jnp.result_type(float)
-    beta = jnp.zeros((), dtype)
-    longest = min(1.0 / size**0.25, LONGEST / _NUM_LEAPFROG)
-    log_step = jnp.asarray(math.log(longest), dtype)
-    steps: list[_Step] = []
-    trail: list[Array] = []
-    while float(beta) < 1 and len(steps) < max_temperatures:
-        key, subkey = jr.split(key)
-        particles, step = _advance(sampler, subkey, particles, beta, log_step)
-        beta, log_step = step.beta, step.log_step
-        steps.append(step)
-        trail.append(particles.x[:: -(-num_particles // _TRAIL)])
-        if not np.isfinite(float(particles.log_normalizer)):
-            break
-    per_step = jax.device_get(jax.tree.map(lambda *each: jnp.stack(each), *steps))
-    # To choose the temperature, to reweight, and where trajectories begin.
-    per_temperature = 3 + _TRAJECTORIES * _NUM_LEAPFROG
-    density.spend(len(steps) * per_temperature * num_particles)
+    capacity = max(1, min(_AT_ONCE, _NUMBERS // (_TRAIL * path.shape[0])))
+    state: Any = None
+    parts, done, went_on = [], 0, True
+    while went_on and done < max_temperatures:
+        limit = to_device(min(capacity, max_temperatures - done), np.int32)
+        keys = _keys_from(generator(named_key(key, done)), capacity)
+        state, records, made, summary = _climb(sampler, keys, state, limit)
+        records, made, summary = jax.device_get((records, made, summary))
+        parts.append(jax.tree.map(lambda each, made=made: each[:made], records))
+        done += int(made)
+        went_on = bool(summary.goes_on)
+    kept = _Records(*map(np.concatenate, zip(*parts, strict=True)))
+    # To choose the temperature, where trajectories begin, and along them.
+    per_temperature = 2 + _TRAJECTORIES * _NUM_LEAPFROG
+    density.spend(done * per_temperature * num_particles)
     return AdaptivePass(
-        betas=np.concatenate([[0.0], np.asarray(per_step.beta, np.float64)]),
-        step_sizes=np.exp(per_step.log_step),
-        scales=per_step.scale,
-        acceptance=per_step.acceptance,
-        work_variance=per_step.work_variance,
-        log_normalizer=float(particles.log_normalizer),
-        stderr=float(jnp.sqrt(particles.log_normalizer_variance)),
-        z=np.asarray(particles.x),
-        weights=np.asarray(particles.weights, np.float64),
-        trail=np.stack(jax.device_get(trail)),
+        betas=np.concatenate([[0.0], np.asarray(kept.beta, np.float64)]),
+        step_sizes=kept.step_size,
+        scales=kept.scale,
+        acceptance=kept.acceptance,
+        work_variance=kept.work_variance,
+        log_normalizer=float(summary.log_normalizer),
+        stderr=float(summary.stderr),
+        z=np.asarray(state.particles.x),
+        weights=np.asarray(summary.weights, np.float64),
+        trail=kept.trail,
     )
 
 
-@eqx.filter_jit
-def _start(sampler: Sampler, key: PRNGKeyArray) -> Particles:
-    return sampler.init(key)
+class _Keys(NamedTuple):
+    """Random keys of all that a program does: it need not make them."""
+
+    start: Key[Array, ""]
+    select: Key[Array, " temperatures"]
+    moves: Key[Array, "temperatures trajectories"]
 
 
-@eqx.filter_jit
+def _keys_from(random: np.random.Generator, capacity: int) -> _Keys:
+    def keys(*shape: int) -> Key[Array, "*shape"]:
+        words = random.integers(0, 2**32, (*shape, 2), np.uint32)
+        return jr.wrap_key_data(jax.device_put(words), impl="threefry2x32")
+
+    return _Keys(keys(), keys(capacity), keys(capacity, _TRAJECTORIES))
+
+
+class _Summary(NamedTuple):
+    """What the host wants to know of the particles."""
+
+    goes_on: Bool[Array, ""]
+    log_normalizer: Float[Array, ""]
+    stderr: Float[Array, ""]
+    weights: Float[Array, " particles"]
+
+
+@quick_jit
+def _climb(
+    sampler: Sampler,
+    keys: "_Keys",
+    state: _State | None,
+    limit: Int[Array, ""],
+) -> tuple[_State, _Records, Int[Array, ""], _Summary]:
+    """As many temperatures as are allowed, in one program."""
+    if state is None:
+        state = _first_state(sampler, keys.start)
+    capacity = len(keys.select)
+    x, dtype = state.particles.x, state.log_step.dtype
+    size = x.shape[1]
+    every = -(-len(x) // _TRAIL)
+    numbers = [jnp.zeros(capacity, dtype) for _ in range(4)]
+    beta, step_size, acceptance, variance = numbers
+    records = _Records(
+        beta=beta,
+        step_size=step_size,
+        scale=jnp.zeros((capacity, size), dtype),
+        acceptance=acceptance,
+        work_variance=variance,
+        trail=jnp.zeros((capacity, len(x[::every]), size), x.dtype),
+    )
+
+    def goes_on(state: _State) -> Bool[Array, ""]:
+        usable = jnp.isfinite(state.particles.log_normalizer)
+        return (state.beta < 1) & usable
+
+    def advance(carry):
+        index, state, records = carry
+        state, record = _advance(sampler, keys.select[index], keys.moves[index], state)
+        record = record._replace(trail=state.particles.x[::every])
+        records = jax.tree.map(
+            lambda kept, one: kept.at[index].set(one), records, record
+        )
+        return index + 1, state, records
+
+    made, state, records = jax.lax.while_loop(
+        lambda carry: (carry[0] < limit) & goes_on(carry[1]),
+        advance,
+        (jnp.zeros((), jnp.int32), state, records),
+    )
+    particles = state.particles
+    summary = _Summary(
+        goes_on=goes_on(state),
+        log_normalizer=particles.log_normalizer,
+        stderr=jnp.sqrt(particles.log_normalizer_variance),
+        weights=particles.weights,
+    )
+    return state, records, made, summary
+
+
+def _first_state(sampler: Sampler, key: PRNGKeyArray) -> _State:
+    particles = sampler.init(key)
+    dtype = jnp.result_type(float)
+    longest = min(1.0 / particles.x.shape[1] ** 0.25, LONGEST / _NUM_LEAPFROG)
+    log_step = jnp.full((), math.log(longest), dtype)
+    return _State(particles, jnp.zeros((), dtype), log_step)
+
+
 def _advance(
     sampler: Sampler,
     key: PRNGKeyArray,
-    particles: Particles,
-    beta: Float[Array, ""],
-    log_step: Float[Array, ""],
-) -> tuple[Particles, _Step]:
+    keys: Key[Array, " trajectories"],
+    state: _State,
+) -> tuple[_State, _Records]:
     """Choose the next temperature, reweight and resample, move and adapt."""
-    key, subkey = jr.split(key)
     path = sampler.path
     assert isinstance(path, GeometricPath)
+    particles = state.particles
     slope = jax.vmap(lambda x: sanitise(path.target(x)) - path.initial.log_prob(x))(
         particles.x
     )
-    beta_next = _next_beta(particles.log_weights, slope, beta)
-    flow = Identity(path.shape)  # type: ignore[call-arg]
-    edge = Edge(beta, beta_next)
-    moved = sampler.transport(flow, particles, edge)
-    work = jnp.where(jnp.isfinite(moved.log_increment), moved.log_increment, 0)
+    beta = _next_beta(particles.log_weights, slope, state.beta)
+    increment = sanitise((beta - state.beta) * slope)
+    work = jnp.where(jnp.isfinite(increment), increment, 0)
     mean_work = weighted_mean(particles.weights, work)
     variance = weighted_mean(particles.weights, (work - mean_work) ** 2)
-    particles, _ = sampler.correct(subkey, particles, moved, edge)
+    # On a geometric path the weights follow from the slope: nothing is evaluated.
+    moved = Moved(
+        point=Point(particles.x, particles.log_density, jnp.zeros_like(particles.x)),
+        log_increment=increment,
+        is_nan=jnp.isnan(slope),
+        is_infinite=jnp.isinf(slope),
+    )
+    particles, _ = sampler.correct(key, particles, moved, Edge(state.beta, beta))
 
     scale = _scales(particles.x, particles.weights)
-    log_density = path.at(beta_next)
+    log_density = path.at(beta)
     points = Point(particles.x, *jax.vmap(jax.value_and_grad(log_density))(particles.x))
 
     def move(carry, key):
         points, log_step = carry
         kernel = HMC(Constant(jnp.exp(log_step)), _NUM_LEAPFROG, 1, Constant(scale))
-        points, info = kernel.move_all(key, points, log_density, beta_next)
+        points, info = kernel.move_all(key, points, log_density, beta)
         rate = jnp.mean(info.acceptance_rate)
         log_step = log_step + _GAIN * (rate - TARGET_ACCEPTANCE)
         return (points, jnp.minimum(log_step, jnp.log(LONGEST / _NUM_LEAPFROG))), rate
 
-    (points, log_step), rates = jax.lax.scan(
-        move, (points, log_step), jr.split(key, _TRAJECTORIES)
-    )
+    (points, log_step), rates = jax.lax.scan(move, (points, state.log_step), keys)
     particles = dataclasses.replace(
         particles, x=points.x, log_density=points.log_density
     )
-    return particles, _Step(beta_next, log_step, scale, rates[-1], variance)
+    record = _Records(beta, jnp.exp(log_step), scale, rates[-1], variance, None)
+    return _State(particles, beta, log_step), record
 
 
 def _scales(x: Float[Array, "n size"], weights: Float[Array, " n"]) -> Array:
@@ -255,29 +346,26 @@ def _next_beta(log_weights: Array, slope: Array, beta: Array) -> Float[Array, ""
     """The temperature at which the conditional effective sample size is as given."""
     # A density of zero keeps its particle out of every temperature alike.
     alive = jnp.isfinite(slope) & jnp.isfinite(log_weights)
-    log_weights = jnp.where(alive, log_weights, -jnp.inf)
-    log_weights = log_weights - jax.nn.logsumexp(log_weights)
-    slope = jnp.where(alive, slope, 0)
+    weights = jnp.where(alive, jnp.exp(log_weights - jnp.max(log_weights)), 0)
+    weights = weights / jnp.sum(weights)
+    # All of these are at most zero, so that nothing overflows.
+    slope = jnp.where(alive, slope, -jnp.inf)
+    slope = jnp.where(alive, slope - jnp.max(slope), 0)
 
-    def share(delta):
-        log_increment = delta * slope
-        return jnp.exp(
-            2 * jax.nn.logsumexp(log_weights + log_increment)
-            - jax.nn.logsumexp(log_weights + 2 * log_increment)
-        )
-
-    def halve(_, bounds):
+    def halve(index, bounds):
         low, high = bounds
         # In the logarithm: the first temperatures may be very small.
         middle = jnp.where(low > 0, jnp.sqrt(jnp.maximum(low * high, 1e-38)), high / 8)
-        enough = share(middle) >= CONDITIONAL_ESS
+        middle = jnp.where(index == 0, high, middle)
+        increment = jnp.exp(middle * slope)
+        mean = jnp.sum(weights * increment)
+        square = jnp.sum(weights * increment * increment)
+        enough = mean * mean >= CONDITIONAL_ESS * square
         return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
 
     left = 1 - beta
-    low, high = jax.lax.fori_loop(0, 60, halve, (jnp.zeros_like(left), left))
-    delta = jnp.where(
-        share(left) >= CONDITIONAL_ESS, left, jnp.where(low > 0, low, high)
-    )
+    low, high = jax.lax.fori_loop(0, 61, halve, (jnp.zeros_like(left), left))
+    delta = jnp.where(low > 0, low, high)
     # Always forward, in this precision.
     smallest = jnp.maximum(jnp.nextafter(beta, 1.0) - beta, 1e-7 * (beta + 1e-3))
     reached = beta + jnp.maximum(delta, smallest)

@@ -187,7 +187,7 @@ def run_passes(
         result = jax.block_until_ready(sampler.run(named_key(key, index), stacked))
         seconds.append(time.perf_counter() - began)
         values.append((result.log_normalizer, result.log_normalizer_stderr))
-        density.spend(float(result.num_evaluations))
+        density.spend(float(np.asarray(result.steps.num_evaluations).sum()))
     log_normalizers, stderrs = np.asarray(values, np.float64).T
     return Passes(log_normalizers, stderrs, float(np.min(seconds)))
 

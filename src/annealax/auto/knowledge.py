@@ -16,7 +16,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from annealax._device import to_device
 from annealax._errors import InvalidInputError
+from annealax._jit import quick_jit
 from annealax.auto.parameters import Space
 from annealax.auto.places import Around, Climbers, Everywhere, Places
 from annealax.auto.starts.base import AbstractBase, Candidate, Start
@@ -167,9 +169,9 @@ class PriorBase(AbstractBase):
     centre: Float[Array, " size"]
     scale: Float[Array, " size"]
 
-    def __init__(self, prior: Prior, space: Space, linear: Linear, scale: Array):
+    def __init__(self, prior: Prior, space: Space, linear: Linear, scale: np.ndarray):
         self.shape, self.prior, self.space = linear.shape, prior, space
-        self.centre, self.scale = linear.mean, jnp.asarray(scale, linear.mean.dtype)
+        self.centre, self.scale = linear.mean, to_device(scale)
 
     def sample(self, key, sample_shape=(), condition=None):
         """Independent draws."""
@@ -255,7 +257,7 @@ class _Found(NamedTuple):
 
 
 def _from_prior(key: PRNGKeyArray, space: Space, prior: Prior) -> _Found:
-    @eqx.filter_jit
+    @quick_jit
     def draw(keys):
         def one(key):
             return space.unconstrain(prior.sample(key), jr.fold_in(key, _BESIDE))
@@ -273,7 +275,7 @@ def _from_prior(key: PRNGKeyArray, space: Space, prior: Prior) -> _Found:
         )
     centre, scale = _robust(drawn)
     linear = Linear.scaled(centre, scale)
-    base = PriorBase(prior, space, linear, jnp.asarray(scale))
+    base = PriorBase(prior, space, linear, scale)
     places = Drawn(draws, scale, "where the prior has mass")
     return _Found(places, Candidate("prior", Start(base, linear)))
 
@@ -281,7 +283,7 @@ def _from_prior(key: PRNGKeyArray, space: Space, prior: Prior) -> _Found:
 def _from_region(key: PRNGKeyArray, space: Space, region: Any) -> _Found:
     low, high = region_bounds(space, region)
 
-    @eqx.filter_jit
+    @quick_jit
     def place(shares):
         def one(share):
             value = jax.tree.map(lambda a, b, u: a + u * (b - a), low, high, share)
@@ -343,7 +345,7 @@ def region_bounds(space: Space, region: Any) -> tuple[Any, Any]:
             raise InvalidInputError(
                 f"the region of {label} is empty within its support: {given!r}"
             )
-        pairs[each.name] = (jnp.asarray(low, float), jnp.asarray(high, float))
+        pairs[each.name] = (to_device(low), to_device(high))
     lows, highs = ({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
     return space.assemble(lows), space.assemble(highs)
 
@@ -375,7 +377,7 @@ def _points(space: Space, initial: Any) -> np.ndarray:
         )
     (count,) = counts
     chosen = np.linspace(0, count - 1, min(count, _MAX_POINTS)).astype(int)
-    picked = {name: jnp.asarray(each[chosen], float) for name, each in stacked.items()}
+    picked = {name: to_device(each[chosen]) for name, each in stacked.items()}
     points = np.asarray(jax.vmap(space.unconstrain)(space.assemble(picked)), float)
     if not np.isfinite(points).all():
         raise InvalidInputError("initial has points outside of the support")

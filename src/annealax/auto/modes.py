@@ -11,16 +11,16 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scipy import special
 
-from annealax._keys import named_key
+from annealax._device import to_device
+from annealax._jit import quick_jit
+from annealax._keys import generator, named_key
 from annealax._path import sanitise
 from annealax.auto.density import CountedDensity
 from annealax.auto.places import Around, Climbers, Places
@@ -305,8 +305,8 @@ class Ascents:
 
     def from_particles(self, key: Array, x: np.ndarray, weights: np.ndarray) -> Modes:
         """Peaks reached from particles."""
-        shares = jnp.asarray(weights)
-        index = np.asarray(jr.choice(key, len(x), (NUM_ASCENTS,), p=shares))
+        shares = np.asarray(weights, np.float64) / np.sum(weights, dtype=np.float64)
+        index = generator(key).choice(len(x), NUM_ASCENTS, p=shares)
         scale = np.sqrt(weights @ (x - weights @ x) ** 2)
         # With small steps: they are where they belong.
         rates = np.full(NUM_ASCENTS, 0.1 * float(np.median(scale)) + 1e-30)
@@ -315,7 +315,7 @@ class Ascents:
     def from_some(self, key: Array, climbers: Climbers) -> Modes:
         """Peaks reached from some of many points."""
         count = len(climbers.points)
-        index = np.asarray(jr.permutation(key, count))[:NUM_ASCENTS]
+        index = generator(key).permutation(count)[:NUM_ASCENTS]
         return self.peaks(Climbers(*(each[index] for each in climbers)))
 
     def together(self, modes: Modes, found: Modes) -> Modes:
@@ -337,9 +337,7 @@ class Ascents:
         climbing, careful = np.ones(len(points), bool), np.zeros(len(points), bool)
         for _ in range(1 + _CONTINUATIONS):
             ends, heights, gains, slopes, moved = jax.device_get(
-                _ascend(
-                    self._density.log_density, jnp.asarray(points), jnp.asarray(scales)
-                )
+                _ascend(self._density.log_density, to_device(points), to_device(scales))
             )
             self._density.spend(len(points) * _NUM_STEPS)
             better = climbing & (heights > values)
@@ -366,8 +364,7 @@ class Ascents:
     def evaluate(self, points: np.ndarray) -> np.ndarray:
         """Log densities of points, `NUM_SCREENED` in general."""
         self._density.spend(len(points))
-        dtype = jnp.result_type(float)
-        values = _evaluate(self._density.log_density, jnp.asarray(points, dtype))
+        values = _evaluate(self._density.log_density, to_device(points))
         return np.asarray(values, np.float64)
 
     def screen(self, modes: Modes, climbers: Climbers) -> tuple[Climbers, np.ndarray]:
@@ -395,8 +392,8 @@ class Ascents:
             depth = np.asarray(
                 _dips(
                     self._density.log_density,
-                    jnp.asarray(points[index]),
-                    jnp.asarray(points),
+                    to_device(points[index]),
+                    to_device(points),
                 )
             )
             same = (depth < _DIP) & (members < 0) & np.isfinite(values)
@@ -419,7 +416,7 @@ class Ascents:
         filling = np.repeat(points[:1], -count % _CURVED_AT_ONCE, axis=0)
         filled = np.concatenate([points, filling])
         parts = [
-            jax.device_get(_shapes(self._density.log_density, jnp.asarray(part)))
+            jax.device_get(_shapes(self._density.log_density, to_device(part)))
             for part in np.split(filled, len(filled) // _CURVED_AT_ONCE)
         ]
         self._density.spend(len(filled) * (size + 2))
@@ -546,7 +543,7 @@ def _padded(values: np.ndarray, fill: float = 0.0) -> np.ndarray:
     return np.concatenate([values, filling])
 
 
-@eqx.filter_jit
+@quick_jit
 def _ascend(
     log_density: Callable[[Array], Array],
     starts: Float[Array, "ascents size"],
@@ -587,7 +584,7 @@ def _ascend(
     return best, best_value, best_value - before, slope, moved
 
 
-@eqx.filter_jit
+@quick_jit
 def _shapes(
     log_density: Callable[[Array], Array], points: Float[Array, "points size"]
 ) -> tuple[Float[Array, "points size size"], Float[Array, "points size"]]:
@@ -604,14 +601,14 @@ def _shapes(
     return -0.5 * (matrices + matrices.swapaxes(1, 2)), slopes
 
 
-@eqx.filter_jit
+@quick_jit
 def _evaluate(
     log_density: Callable[[Array], Array], points: Float[Array, "points size"]
 ) -> Float[Array, " points"]:
     return jax.vmap(lambda x: sanitise(log_density(x)))(points)
 
 
-@eqx.filter_jit
+@quick_jit
 def _dips(
     log_density: Callable[[Array], Array], peak: Array, points: Array
 ) -> Float[Array, " points"]:

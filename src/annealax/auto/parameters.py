@@ -31,6 +31,7 @@ from flowjax.bijections import (
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from annealax._errors import InvalidInputError
+from annealax._jit import quick_jit
 from annealax.auto.supports import (
     Circular,
     Conditional,
@@ -209,7 +210,7 @@ class Space(eqx.Module):
 
     def values(self, vectors: Float[Array, "draws size"]) -> Any:
         """The parameters of many vectors."""
-        return jax.vmap(lambda vector: self.constrain(vector)[0])(vectors)
+        return _values(self, vectors)
 
     def share_at_edges(
         self, vectors: Float[Array, "draws size"], weights: np.ndarray
@@ -245,6 +246,11 @@ class Space(eqx.Module):
                 inside = ",".join(map(str, index))
                 names.append(f"{label}[{inside}]" if inside else label)
         return names
+
+
+@quick_jit
+def _values(space: Space, vectors: Array) -> Any:
+    return jax.vmap(lambda vector: space.constrain(vector)[0])(vectors)
 
 
 def _strictly_inside(value: Array, bounds: tuple[float, float]) -> Array:

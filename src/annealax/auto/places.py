@@ -8,9 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-import jax.random as jr
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
+
+from annealax._keys import generator
 
 _SCALES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1e3, 1e4, 1e6)
 """Without knowledge. Below these, the density's own slope leads to its scale."""
@@ -61,11 +62,6 @@ class Places(ABC):
         """In words, to be read after "looked"."""
 
 
-def _generator(key: PRNGKeyArray) -> np.random.Generator:
-    """NumPy's, which draws batches for the host in a tenth of the time."""
-    return np.random.default_rng(np.asarray(jr.key_data(key)))
-
-
 class Everywhere(Places):
     """Normal points around the origin, on scales from small to large."""
 
@@ -76,7 +72,7 @@ class Everywhere(Places):
 
     def draw(self, key, count):
         """So many points, as many on each scale."""
-        normal = _generator(key).normal(size=(count, self._size))
+        normal = generator(key).normal(size=(count, self._size))
         scales = np.asarray(_SCALES)[np.arange(count) % len(_SCALES)]
         return Climbers(normal * scales[:, None], scales)
 
@@ -123,7 +119,7 @@ class Around(Places):
 
     def draw(self, key, count):
         """So many points, near and further out, as many around each centre."""
-        rng = _generator(key)
+        rng = generator(key)
         normal = rng.normal(size=(count, self._centres.shape[1]))
         near = int(_SHARE_NEAR * count)
         further = np.concatenate(

@@ -19,6 +19,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Array, PyTree
 
+from annealax._device import to_device
+
 _JAX = os.path.dirname(jax.__file__) + os.sep
 _MADE_THERE = "custom_derivatives.py"
 """Rules of derivatives that this file of JAX makes hold functions of others."""
@@ -94,7 +96,7 @@ def trace(function: Callable[..., Any], point: PyTree, args: tuple = ()) -> Trac
         return function(value, *eqx.combine(arrays, rest))
 
     closed, out, static = eqx.filter_make_jaxpr(call)(point, arrays)
-    constants = tuple(map(jnp.asarray, closed.consts))
+    constants = tuple(map(_on_device, closed.consts))
     key = _key_of(closed)
     program = _PROGRAMS.get(key)
     if program is None:
@@ -122,11 +124,16 @@ def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
 def _as_array(leaf: Any) -> Any:
     """Arrays and floats as arrays in the precision in use."""
     if isinstance(leaf, float | np.ndarray | np.generic | jax.Array):
-        array = jnp.asarray(leaf)
-        if jnp.issubdtype(array.dtype, jnp.floating):
-            return array.astype(jnp.result_type(float))
-        return array
+        if jnp.issubdtype(
+            leaf.dtype if hasattr(leaf, "dtype") else float, jnp.floating
+        ):
+            return to_device(leaf)
+        return _on_device(leaf)
     return leaf
+
+
+def _on_device(array: Any) -> Array:
+    return jax.device_put(array)
 
 
 def _key_of(closed: ClosedJaxpr) -> Hashable:

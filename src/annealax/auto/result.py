@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.bijections import AbstractBijection
@@ -16,6 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from annealax._arviz import choose_draws, to_arviz
 from annealax._checks import whole_number
+from annealax._device import to_device
 from annealax._doubts import Doubt
 from annealax._errors import InvalidInputError, MissingExtraError
 from annealax._estimates import (
@@ -246,7 +246,7 @@ class Sample:
     @in_own_precision
     def weights(self) -> Float[Array, " draws"]:
         """Normalised weights of the draws."""
-        return jnp.exp(self.log_weights)
+        return to_device(np.exp(np.asarray(self.log_weights)))
 
     @property
     def log_normalizer(self) -> float:
@@ -694,10 +694,9 @@ def pool_replicates(results: list[Result], plan: Plan) -> dict[str, Any]:
     positions = plan.start.bijection.positions
     vectors = np.concatenate([positions(np.asarray(r.x)) for r in results])
     steps = jax.tree.map(lambda *each: np.stack(each), *[r.steps for r in results])
-    dtype = jnp.result_type(float)
     return {
-        "vectors": jnp.asarray(vectors, dtype),
-        "log_weights": jnp.asarray(log_weights - logsumexp(log_weights), dtype),
+        "vectors": to_device(vectors),
+        "log_weights": to_device(log_weights - logsumexp(log_weights)),
         "roots": np.concatenate([np.asarray(r.particles.roots) for r in results]),
         "replicate_log_normalizers": log_normalizers,
         "replicate_stderrs": np.asarray(
@@ -718,7 +717,7 @@ def _root_contributions(
         count = result.particles.num_particles
         by_root = np.bincount(
             np.asarray(result.particles.roots),
-            np.asarray(result.weights, np.float64),
+            np.exp(np.asarray(result.log_weights, np.float64)),
             count,
         )
         parts.append(factor * by_root)

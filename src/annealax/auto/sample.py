@@ -20,14 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from annealax._checks import seed_number, unknown_name, whole_number
 from annealax._errors import InvalidInputError, SamplingError
 from annealax._estimates import log_mean
-from annealax._keys import named_key
+from annealax._keys import named_key, root_key
 from annealax._result import Result
 from annealax._work.budget import Budget, as_budget
 from annealax._work.checkpoint import Checkpoint, as_checkpoint, once
@@ -48,7 +47,7 @@ from annealax.auto.result import ReplicateSnapshot, Sample, Stage, pool_replicat
 from annealax.auto.search import MANY_DIMENSIONS, improve, search
 from annealax.auto.second import Remedy, reconsider, report_of
 from annealax.auto.tails import share_of_escapes
-from annealax.auto.tuning import Effort, Measured, tune_best, without_best
+from annealax.auto.tuning import Effort, Measured, run_pass, tune_best, without_best
 from annealax.models.base import Model
 from annealax.models.plain import as_model
 
@@ -172,7 +171,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     ):
         if number is not None:
             whole_number(name, number, at_least=2)
-    key, allowed = jr.key(seed_number(seed)), as_budget(budget)
+    key, allowed = root_key(seed_number(seed)), as_budget(budget)
     spending = allowed and dataclasses.astuple(allowed)
     numbers = (int(seed), flow, num_particles, num_replicates, spending)
     given = (log_density, args, shape, support, prior, region, initial, str(dtype))
@@ -256,7 +255,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
             look = functools.partial(reconsider, seen, plan, measured, effort)
             try:
                 results, remedy = _replicates(
-                    functools.partial(sampler.run, flows=flows),
+                    functools.partial(run_pass, sampler, flows=flows),
                     named_key(subkey, "replicates"),
                     count,
                     functools.partial(keep, label),
@@ -337,7 +336,7 @@ def _replicates(
             one = functools.partial(made.__getitem__, index)
         result = jax.block_until_ready(keep(f"replicate-{index + 1}", one))
         results.append(result)
-        density.spend(float(result.num_evaluations))
+        density.spend(float(np.asarray(result.steps.num_evaluations).sum()))
         seconds = time.perf_counter() - began
         call_all(callbacks, ReplicateSnapshot(index + 1, count, result, seconds))
         if (index + 1) % max(1, count // 4) == 0:

@@ -341,7 +341,7 @@ def _one_pass(
     dear = density.size > MANY_DIMENSIONS
     return adaptive_pass(
         key,
-        start.path(density.log_density, 1),
+        start.path(density.log_density, np.arange(2.0)),
         density,
         num_particles=_FEW_PARTICLES if dear else _PARTICLES,
         max_temperatures=limit,

@@ -6,10 +6,10 @@ there is no finite integral.
 """
 
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from annealax._keys import generator
 from annealax.auto.modes import NUM_SCREENED, Ascents
 
 _FURTHEST, _STEPS = 1e5, 16
@@ -49,8 +49,9 @@ def share_of_escapes(
     if is_limited and not ascents.has_gradient:
         return 0.0
     count = NUM_SCREENED // _STEPS if ascents.has_gradient else _FEW_RAYS
-    index = np.asarray(jr.choice(key, len(x), (count,), p=weights))
-    centre = np.median(x[np.asarray(index)], axis=0)
+    shares = np.asarray(weights, np.float64)
+    index = generator(key).choice(len(x), count, p=shares / shares.sum())
+    centre = np.median(x[index], axis=0)
     log_t = np.linspace(0, np.log(_FURTHEST), _STEPS)
     away = np.exp(log_t)[:, None, None] * (x[index] - centre)
     largest = 0.1 * float(np.finfo(jnp.result_type(float)).max)

@@ -12,16 +12,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, PRNGKeyArray
 
+from annealax._device import to_device
 from annealax._errors import SamplingError
+from annealax._jit import quick_jit
 from annealax._keys import named_key
 from annealax._ladder import even_betas, lengths, rising, work_of
 from annealax._resampling import ESSResampling
 from annealax._result import Result
-from annealax._sampler import Sampler
+from annealax._sampler import Sampler, jitted_pass, pass_arguments
 from annealax.auto.adaptive_smc import LONGEST, TARGET_ACCEPTANCE, AdaptivePass
 from annealax.auto.density import CountedDensity
 from annealax.auto.gradient_free import TARGET_ACCEPTANCE as WALK_ACCEPTANCE
@@ -102,12 +104,11 @@ class Plan:
         )
 
     def _kernel(self) -> AbstractKernel:
-        dtype = jnp.result_type(float)
-        step_sizes = jnp.asarray(self.step_sizes, dtype)
+        step_sizes = to_device(self.step_sizes)
         if self.members is not None:
-            members = PerTemperature(jnp.asarray(self.members, dtype))
+            members = PerTemperature(to_device(self.members))
             return EnsembleWalk(members, step_sizes, self.num_leapfrog)
-        scale = PerTemperature(jnp.asarray(self.scales, dtype))
+        scale = PerTemperature(to_device(self.scales))
         return HMC(step_sizes, self.num_leapfrog, scale=scale)
 
     def respaced(self, work: np.ndarray, num_transitions: int) -> "Plan":
@@ -155,6 +156,20 @@ class Plan:
         return dataclasses.replace(
             self, step_sizes=np.minimum(self.step_sizes, longest)
         )
+
+
+def run_pass(
+    sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection | None = None
+) -> Result:
+    """`sampler.run`, as a program that is compiled in less time if it is small."""
+    result = _pass(*pass_arguments(sampler, key, flows))
+    result.check(sampler.path)
+    return result
+
+
+@quick_jit
+def _pass(sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection) -> Result:
+    return jitted_pass(sampler, key, flows)
 
 
 class Measured(NamedTuple):
@@ -233,9 +248,10 @@ def tune(
     def run_once(plan: Plan) -> Result:
         began = time.perf_counter()
         sampler = plan.sampler(density.log_density)
-        result = jax.block_until_ready(sampler.run(named_key(key, len(seconds))))
+        result = run_pass(sampler, named_key(key, len(seconds)))
+        jax.block_until_ready(result)
         seconds.append(time.perf_counter() - began)
-        density.spend(float(result.num_evaluations))
+        density.spend(float(np.asarray(result.steps.num_evaluations).sum()))
         return result
 
     result = run_once(plan)
@@ -246,7 +262,7 @@ def tune(
     return plan, Measured(
         stderr=float(result.log_normalizer_stderr),
         seconds=float(np.median(seconds[1:] or seconds)),  # the first one compiles
-        evaluations=int(result.num_evaluations),
+        evaluations=int(np.asarray(result.steps.num_evaluations).sum()),
     )
 
 

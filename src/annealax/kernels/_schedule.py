@@ -105,7 +105,8 @@ def as_schedule(
 
 def bind(tree: PyTree, betas: Float[Array, " levels"]) -> PyTree:
     """Tell every `PerTemperature` in a kernel which ladder it belongs to."""
-    ends = betas[1:]
+    # On the host where that is possible: there is nothing to compile a program for.
+    ends = jax.device_put(np.asarray(betas)[1:]) if _is_concrete(betas) else betas[1:]
 
     def is_unbound(node):
         return isinstance(node, PerTemperature)

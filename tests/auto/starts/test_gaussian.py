@@ -57,7 +57,7 @@ def test_few_particles_give_scales_and_the_directions_that_stand_out():
 def test_a_placed_density_keeps_its_integral():
     target = Normal(np.array([1.0, 2.0]), _covariance(2, 9), log_normalizer=0.7)
     linear = Linear(np.array([0.5, 0.0]), np.array([[1.0, 0.2], [0.0, 2.0]]))
-    density = normal_start(linear).path(target, 1).target
+    density = normal_start(linear).path(target, np.arange(2.0)).target
     grid = jnp.linspace(-20, 20, 401)
     points = jnp.stack(jnp.meshgrid(grid, grid), -1).reshape(-1, 2)
     total = jnp.sum(jnp.exp(jax.vmap(density)(points))) * (grid[1] - grid[0]) ** 2

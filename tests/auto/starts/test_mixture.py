@@ -42,7 +42,7 @@ def test_a_spike_and_a_slab_are_put_together(narrow_first):
         return logsumexp(jnp.stack(terms))
 
     def log_weight(z):
-        path = start.path(target, 1)
+        path = start.path(target, np.arange(2.0))
         return path.target(z) - path.initial.log_prob(z)
 
     z = start.base_dist.sample(jr.key(0), (4000,))

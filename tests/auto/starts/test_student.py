@@ -157,7 +157,7 @@ def test_one_mode_gives_one_component_and_several_a_wide_one():
     draws = tailed.base_dist.sample(jr.key(3), (4000,))
 
     def log_weight(z):
-        path = tailed.path(target, 1)
+        path = tailed.path(target, np.arange(2.0))
         return path.target(z) - path.initial.log_prob(z)
 
     ratio = np.exp(np.asarray(jax.vmap(log_weight)(draws), np.float64))

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flowjax.bijections import AbstractBijection
 from flowjax.distributions import AbstractDistribution, AbstractTransformed
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from annealax._device import to_device
 from annealax._estimates import log_mean, pooled_stderr
+from annealax._jit import quick_jit
 from annealax._path import GeometricPath
 from annealax.auto.adaptive_smc import AdaptivePass
 from annealax.auto.density import CountedDensity
@@ -74,7 +75,7 @@ class AbstractCoordinates(AbstractBijection):
 
     def positions(self, z: np.ndarray) -> np.ndarray:
         """Where particles are, in x."""
-        return np.asarray(jax.vmap(self.transform)(jnp.asarray(z)))
+        return np.asarray(_positions(self, to_device(z)))
 
     @abstractmethod
     def as_affine(self, z: np.ndarray) -> tuple["Linear", np.ndarray]:
@@ -84,6 +85,11 @@ class AbstractCoordinates(AbstractBijection):
         """How many times better than a start in other coordinates it must be."""
         del other
         return 1.0
+
+
+@quick_jit
+def _positions(coordinates: AbstractCoordinates, z: Array) -> Array:
+    return jax.vmap(coordinates.transform)(z)
 
 
 class InCoordinates(eqx.Module):
@@ -122,7 +128,7 @@ class Start(AbstractTransformed):
     ) -> GeometricPath:
         """From the base to the density, in z."""
         target = InCoordinates(log_density, self.bijection)
-        return GeometricPath(self.base_dist, target, betas)
+        return GeometricPath(self.base_dist, target, to_device(betas))
 
 
 class Candidate(NamedTuple):

@@ -13,6 +13,8 @@ import numpy as np
 from jax.scipy import stats
 from jaxtyping import Array, ArrayLike, Float
 
+from annealax._device import to_device
+from annealax._jit import quick_jit
 from annealax._noise import normals
 from annealax._path import sanitise
 from annealax.auto.density import CountedDensity
@@ -38,7 +40,7 @@ class Normals(AbstractBase):
     width: Float[Array, ""]
 
     def __init__(self, size: int, width: ArrayLike):
-        self.shape, self.width = (size,), jnp.asarray(width, jnp.result_type(float))
+        self.shape, self.width = (size,), to_device(width)
 
     def sample(self, key, sample_shape=(), condition=None):
         """Independent draws."""
@@ -64,15 +66,15 @@ class Linear(AbstractCoordinates):
     log_det: Float[Array, ""]
 
     def __init__(self, mean: ArrayLike, factor: ArrayLike):
-        self.mean = jnp.asarray(mean, jnp.result_type(float))
+        self.mean = to_device(mean)
         self.shape = self.mean.shape
-        self.factor = jnp.asarray(factor, jnp.result_type(float))
+        self.factor = to_device(factor)
         exact = np.asarray(factor, np.float64)
         if exact.ndim == 1:
             log_det = np.sum(np.log(np.abs(exact)))
         else:
             log_det = np.linalg.slogdet(np.asarray(self.factor, np.float64))[1]
-        self.log_det = jnp.asarray(log_det, jnp.result_type(float))
+        self.log_det = to_device(log_det)
 
     @classmethod
     def scaled(cls, mean: ArrayLike, scale: ArrayLike) -> "Linear":
@@ -250,7 +252,7 @@ class _Curvature(NamedTuple):
 
 
 def _curvature(density: CountedDensity, x: np.ndarray) -> _Curvature:
-    point = jnp.asarray(x, jnp.result_type(float))
+    point = to_device(x)
     value, gradient, hessian = jax.device_get(
         _curvature_compiled(density.log_density, point)
     )
@@ -260,7 +262,7 @@ def _curvature(density: CountedDensity, x: np.ndarray) -> _Curvature:
     return _Curvature(float(value), gradient, 0.5 * (hessian + hessian.T))
 
 
-@eqx.filter_jit
+@quick_jit
 def _curvature_compiled(log_density: Callable[[Array], Array], x: Array):
     def gradient(x):
         return jax.grad(lambda y: sanitise(log_density(y)))(x)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from annealax._device import to_device
 from annealax._estimates import weighted_quantiles
 from annealax.auto.starts.base import (
     AbstractCoordinates,
@@ -65,13 +66,12 @@ class Hierarchy(AbstractCoordinates):
     log_scales: Float[Array, " size"]
 
     def __init__(self, mean, scale, location_slopes, log_scale_slopes, log_scales):
-        dtype = jnp.result_type(float)
-        self.mean = jnp.asarray(mean, dtype)
+        self.mean = to_device(mean)
         self.shape = self.mean.shape
-        self.scale = jnp.asarray(scale, dtype)
-        self.location_slopes = jnp.asarray(location_slopes, dtype)
-        self.log_scale_slopes = jnp.asarray(log_scale_slopes, dtype)
-        self.log_scales = jnp.asarray(log_scales, dtype)
+        self.scale = to_device(scale)
+        self.location_slopes = to_device(location_slopes)
+        self.log_scale_slopes = to_device(log_scale_slopes)
+        self.log_scales = to_device(log_scales)
 
     def transform_and_log_det(self, x, condition=None):
         """From z to x, and the log Jacobian."""

@@ -34,6 +34,8 @@ from jax.scipy import stats
 from jax.scipy.special import ndtri
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from annealax._device import to_device
+from annealax._jit import quick_jit
 from annealax._keys import named_key
 from annealax._noise import normals
 from annealax.auto.density import CountedDensity
@@ -109,7 +111,7 @@ class Leaders(AbstractCoordinates):
 
     def __init__(self, **fields: ArrayLike):
         for name, value in fields.items():
-            setattr(self, name, jnp.asarray(value, jnp.result_type(float)))
+            setattr(self, name, to_device(value))
         self.shape = self.mean.shape
 
     @property
@@ -200,7 +202,7 @@ class LeadersBase(AbstractBase):
 
     def __init__(self, size: int, num_leaders: int, width: float):
         self.shape, self.num_leaders = (size,), num_leaders
-        self.width = jnp.asarray(width, jnp.result_type(float))
+        self.width = to_device(width)
 
     def sample(self, key, sample_shape=(), condition=None):
         """Independent draws."""
@@ -386,7 +388,7 @@ def train_leaders(
     return trained if finite else None
 
 
-@eqx.filter_jit
+@quick_jit
 def _train(key, log_density, start):
     fixed = lambda tree: (tree.mean, tree.axes, tree.leader_factor, tree.log_det)  # noqa: E731
     learnt = eqx.tree_at(fixed, jax.tree.map(lambda _: True, start), (False,) * 4)

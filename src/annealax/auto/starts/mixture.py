@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from annealax._device import to_device
+from annealax._jit import quick_jit
 from annealax.auto.density import CountedDensity
 from annealax.auto.modes import Modes
 from annealax.auto.starts.base import (
@@ -196,8 +197,13 @@ def refit_mixture(
 
 def log_densities_of_modes(start: Start, z: np.ndarray) -> np.ndarray:
     """Log densities at particles, of all components but the wide one, the last."""
-    densities = jax.vmap(start.base_dist.component_log_densities)(jnp.asarray(z))
+    densities = _component_log_densities(start.base_dist, to_device(z))
     return np.asarray(densities, np.float64)[:, :-1]
+
+
+@quick_jit
+def _component_log_densities(base: AbstractBase, z: Array) -> Array:
+    return jax.vmap(base.component_log_densities)(z)
 
 
 def enough_particles(shares: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:

@@ -23,6 +23,7 @@ import numpy as np
 from jax.scipy.special import gammaln, ndtr
 from jaxtyping import Array, Float
 
+from annealax._device import to_device
 from annealax._noise import normals
 from annealax.auto.starts.base import (
     AbstractBase,
@@ -81,12 +82,11 @@ class Students(AbstractBase):
     together: bool = eqx.field(static=True)
 
     def __init__(self, means, scales, shares, freedom: float, *, together: bool):
-        dtype = jnp.result_type(float)
-        self.means = jnp.asarray(means, dtype)
+        self.means = to_device(means)
         self.shape = self.means.shape[1:]
-        self.scales = jnp.asarray(scales, dtype)
-        self.log_shares = jnp.asarray(np.log(shares), dtype)
-        self.freedom = jnp.asarray(freedom, dtype)
+        self.scales = to_device(scales)
+        self.log_shares = to_device(np.log(shares))
+        self.freedom = to_device(freedom)
         self.together = together
 
     @property
