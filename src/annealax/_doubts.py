@@ -41,6 +41,10 @@ CODES: Mapping[str, tuple[str, str]] = MappingProxyType(
             "the error of log Z is too large for a normal approximation",
             "add particles or temperatures",
         ),
+        "not-as-precise": (
+            "the error of log Z, or the number of draws, is not what was asked for",
+            "give a larger budget, or ask for less by precision= and draws=",
+        ),
         "low-acceptance": (
             "the Markov kernel rejects most of its proposals at some temperature",
             "lower the step size there",

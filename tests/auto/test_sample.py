@@ -12,7 +12,9 @@ from scipy import stats
 
 import annealax as ax
 from annealax import InvalidInputError, SamplingError
+from annealax._work.budget import Budget
 from annealax.auto import ModeTable
+from annealax.auto.aim import Aim
 from annealax.auto.density import CountedDensity
 from annealax.auto.doubts import doubts
 from annealax.auto.modes import Ascents
@@ -277,11 +279,12 @@ def test_doubts_are_put_in_words(model):
         pareto_k=0.9,
     )
     np.testing.assert_allclose(poor.ess, 50, rtol=1e-5)
-    codes = {doubt.code for doubt in doubts(poor, 0.3)}
+    codes = {doubt.code for doubt in doubts(poor, 0.3, Aim())}
     assert codes == {
         "replicates-disagree",
         "large-error",
         "few-draws",
+        "not-as-precise",
         "heavy-tail",
         "uncertain-modes",
         "unseen-modes",
@@ -308,15 +311,26 @@ def test_the_interval_is_students(model):
         model.log_normalizer_interval(95.0)
 
 
-@pytest.mark.parametrize(
-    ("size", "stderr", "count"),
-    [(600, 0.01, 8), (600, 0.12, 16), (600, 1.0, 32), (2, 0.01, 64)],
-)
-def test_many_dimensions_get_no_more_replicates_than_they_need(size, stderr, count):
-    density = CountedDensity(lambda x: -jnp.sum(x**2), size)
+def test_a_budget_decides_how_many_replicates_there_are():
+    density = CountedDensity(lambda x: -jnp.sum(x**2), 2)
     density.spend(10_000)
-    measured = Measured(stderr=stderr, seconds=1.0, evaluations=100)
-    assert Ledger(density).replicates(None, measured, size > 500) == count
+    measured = Measured(stderr=0.01, seconds=1.0, evaluations=100, ess=1000.0)
+    ledger = Ledger(density)
+    assert ledger.replicates(Budget(12_000, "evaluations"), measured, Aim()) == 20
+    assert ledger.replicates(None, measured, Aim()) == 8
+
+
+def test_precision_that_is_asked_for_is_given_or_missed_with_a_warning(model):
+    """`model` shares its programs with these."""
+    assert model.log_normalizer_stderr <= 0.02
+    assert model.ess >= 4000
+    assert model.num_replicates < 40
+    precise = _sample(precision=0.004, draws=100)
+    assert precise.num_replicates > model.num_replicates
+    assert precise.log_normalizer_stderr <= 0.004
+    assert precise.warnings() == []
+    missed = _sample(precision=1e-4, num_replicates=8)
+    assert "not-as-precise" in [each.code for each in missed.warnings()]
 
 
 def test_the_frozen_sampler_proposes_in_the_users_space(model):

@@ -6,6 +6,7 @@ import numpy as np
 
 from annealax._doubts import Doubt
 from annealax._estimates import rounding_of
+from annealax.auto.aim import Aim
 from annealax.auto.result import Sample
 
 _MIN_ESS = 200
@@ -27,17 +28,21 @@ _HEAVY = 0.7
 """Pareto k above which a mean cannot be trusted (Vehtari et al. 2024)."""
 
 
-def doubts(sample: Sample, escapes: float = 0.0) -> tuple[Doubt, ...]:
+def doubts(
+    sample: Sample, escapes: float = 0.0, aim: Aim | None = None
+) -> tuple[Doubt, ...]:
     """All reasons to doubt an answer; none if there are none.
 
     Args:
         sample: The answer.
         escapes: Share of directions in which the density seems not to be integrable.
+        aim: What was asked for; None if that was a number of runs, or a budget.
     """
     return (
         *_about_tails(escapes),
         *_about_search(sample),
         *_about_replicates(sample),
+        *_about_aim(sample, aim),
         *_about_weights(sample),
         *_about_edges(sample),
         *_about_steps(sample),
@@ -121,6 +126,28 @@ def _about_replicates(sample: Sample) -> Iterator[Doubt]:
             f"the error of log Z is {error:.2g}: too large for a normal "
             "approximation; give a larger budget",
         )
+
+
+def _about_aim(sample: Sample, aim: Aim | None) -> Iterator[Doubt]:
+    if aim is None:
+        return
+    error, ess = sample.log_normalizer_stderr, sample.ess
+    if aim.is_reached(error, ess):
+        return
+    found, wanted = [], []
+    if error > aim.precision:
+        found.append(f"the error of log Z is {error:.2g}")
+        wanted.append(f"{aim.precision:.2g}")
+    if ess < aim.draws:
+        found.append(f"there are {ess:.0f} effective draws")
+        wanted.append(f"{aim.draws}")
+    share = max((error / aim.precision) ** 2, aim.draws / max(ess, 1.0))
+    yield Doubt(
+        "not-as-precise",
+        f"{' and '.join(found)}, not {' and '.join(wanted)} as asked for: each of the "
+        f"{sample.num_replicates} runs is too imprecise by itself; it would take about "
+        f"{share:.1f} times as many: give a budget, or more particles",
+    )
 
 
 def _about_weights(sample: Sample) -> Iterator[Doubt]:

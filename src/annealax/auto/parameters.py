@@ -210,7 +210,7 @@ class Space(eqx.Module):
 
     def values(self, vectors: Float[Array, "draws size"]) -> Any:
         """The parameters of many vectors."""
-        return _values(self, vectors)
+        return _values_of(self, vectors)
 
     def share_at_edges(
         self, vectors: Float[Array, "draws size"], weights: np.ndarray
@@ -249,7 +249,7 @@ class Space(eqx.Module):
 
 
 @quick_jit
-def _values(space: Space, vectors: Array) -> Any:
+def _values_of(space: Space, vectors: Array) -> Any:
     return jax.vmap(lambda vector: space.constrain(vector)[0])(vectors)
 
 

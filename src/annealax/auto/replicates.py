@@ -24,6 +24,7 @@ from annealax._keys import named_key
 from annealax._result import Result
 from annealax._sampler import Sampler
 from annealax._work.executors import Workers
+from annealax.auto.tuning import run_pass
 
 _SETTINGS = (
     "enable_x64",
@@ -117,6 +118,7 @@ def _run(message: bytes, key_data: np.ndarray, settings: dict[str, Any]) -> Resu
     with _as_there(settings):
         # Read here: a density that is traced takes its precision from the settings.
         sampler, flows = cloudpickle.loads(message)
-        result = sampler.run(jr.wrap_key_data(jnp.asarray(key_data)), flows)
+        key = jr.wrap_key_data(jnp.asarray(key_data), impl="threefry2x32")
+        result = run_pass(sampler, key, flows)
         arrays, rest = eqx.partition(result, eqx.is_array)
         return eqx.combine(jax.device_get(arrays), rest)

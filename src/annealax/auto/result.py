@@ -295,7 +295,7 @@ class Sample:
     @property
     def ess(self) -> float:
         """Effective sample size of the weights."""
-        return float(np.exp(-logsumexp(2 * np.asarray(self.log_weights, np.float64))))
+        return effective_draws(self.log_weights)
 
     @property
     def num_evaluations(self) -> int:
@@ -705,6 +705,20 @@ def pool_replicates(results: list[Result], plan: Plan) -> dict[str, Any]:
         "steps": StepInfo(*steps),
         "pareto_k": pareto_shape(_root_contributions(results, log_normalizers)),
     }
+
+
+def error_and_draws(results: list[Result], plan: Plan) -> tuple[float, float]:
+    """The error of log Z by replicates, and their effective number of draws."""
+    pool = pool_replicates(results, plan)
+    error = pooled_stderr(
+        pool["replicate_log_normalizers"], pool["replicate_stderrs"], pool["pareto_k"]
+    )
+    return error, effective_draws(pool["log_weights"])
+
+
+def effective_draws(log_weights: Array) -> float:
+    """Effective sample size of normalised weights."""
+    return float(np.exp(-logsumexp(2 * np.asarray(log_weights, np.float64))))
 
 
 def _root_contributions(

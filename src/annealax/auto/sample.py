@@ -34,6 +34,7 @@ from annealax._work.drive import Callback, as_callbacks, as_teller, call_all
 from annealax._work.executors import as_workers
 from annealax._work.fingerprint import fingerprint
 from annealax._work.live import with_live_line
+from annealax.auto.aim import DRAWS, PRECISION, Aim
 from annealax.auto.calls import counting_calls
 from annealax.auto.density import CountedDensity, FreeDensity
 from annealax.auto.doubts import doubts
@@ -43,11 +44,24 @@ from annealax.auto.modes import Ascents, find_modes
 from annealax.auto.parameters import Support
 from annealax.auto.precision import with_precision
 from annealax.auto.replicates import on_workers
-from annealax.auto.result import ReplicateSnapshot, Sample, Stage, pool_replicates
+from annealax.auto.result import (
+    ReplicateSnapshot,
+    Sample,
+    Stage,
+    error_and_draws,
+    pool_replicates,
+)
 from annealax.auto.search import MANY_DIMENSIONS, improve, search
 from annealax.auto.second import Remedy, reconsider, report_of
 from annealax.auto.tails import share_of_escapes
-from annealax.auto.tuning import Effort, Measured, run_pass, tune_best, without_best
+from annealax.auto.tuning import (
+    Effort,
+    Measured,
+    Plan,
+    run_pass,
+    tune_best,
+    without_best,
+)
 from annealax.models.base import Model
 from annealax.models.plain import as_model
 
@@ -57,20 +71,11 @@ _PARTICLES, _FEW_PARTICLES = 1000, 500
 _MIN_REPLICATES, _MAX_REPLICATES = 4, 256
 """With a budget: error bars need the former, nobody needs more than the latter."""
 
-_REPLICATES, _DEAR_REPLICATES, _AT_MOST = 16, 8, 4
-"""Without one: at least so many, the latter in many dimensions, up to four times."""
-
-_SHARE = 2
-"""The answer gets at least so many times what the search for its sampler took."""
-
 _ATTEMPTS, _LOOK_AFTER = 3, 8
 """Attempts at an answer, and replicates after which one may be given up."""
 
-_PRECISE = 0.03
-"""In many dimensions, where evaluations are dear, an error of this size is enough."""
-
-_FEW_REPLICATES, _PRECISE_ENOUGH = 6, 0.03
-"""The same where there is no gradient; so many replicates at least."""
+_MOST_RUNS, _FEW_REPLICATES, _PRECISE_ENOUGH = 24, 6, 0.03
+"""Where there is no gradient: so many replicates at most and at least, and enough."""
 
 _GOOD_ENOUGH = 0.05
 """Flows are not tried where the error of log Z will be below this."""
@@ -96,6 +101,8 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     region: Any = None,
     initial: Any = None,
     flow: str = "auto",
+    precision: float | None = None,
+    draws: int | None = None,
     dtype: Any = None,
     num_particles: int | None = None,
     num_replicates: int | None = None,
@@ -122,7 +129,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
             What is compiled serves all data of the same shapes.
         seed: Seed of all that is random.
         budget: None; or a time such as "60s" or "5m"; or a number of density
-            evaluations. More budget buys more replicates.
+            evaluations. All of it is used: more budget buys more replicates.
         support: Where parameters may lie: "real", "positive", "unit" (0 to 1),
             "simplex" (along the last axis), "ordered", "positive_ordered",
             "correlation_cholesky", "circular", `("periodic", 0, 24)`, "unit_vector",
@@ -142,6 +149,11 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
             density takes it, or several along a first axis. They are looked at beside
             all else.
         flow: "auto", "none", or the name of a family to use in any case.
+        precision: Standard error of log Z that is wanted; None for 0.02. Runs are added
+            until the answer states no more than that, unless `budget` or
+            `num_replicates` say how many there shall be. A warning says so if it was
+            not reached.
+        draws: Effective draws that are wanted; None for 4000.
         dtype: "float64" runs this call in double precision, "float32" in single; None
             as JAX is set.
         num_particles: Particles of a replicate; None to choose.
@@ -171,9 +183,13 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     ):
         if number is not None:
             whole_number(name, number, at_least=2)
+    aim = Aim(
+        PRECISION if precision is None else precision, DRAWS if draws is None else draws
+    )
+    is_asked = precision is not None or draws is not None
     key, allowed = root_key(seed_number(seed)), as_budget(budget)
     spending = allowed and dataclasses.astuple(allowed)
-    numbers = (int(seed), flow, num_particles, num_replicates, spending)
+    numbers = (int(seed), flow, num_particles, num_replicates, spending, aim)
     given = (log_density, args, shape, support, prior, region, initial, str(dtype))
     arguments = fingerprint((*given, *numbers))
     identity = {"work": "sample", "arguments": arguments}
@@ -209,7 +225,9 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         if num_replicates is not None:
             return num_replicates
         # With a budget of time the clock decides, so what it decided is kept.
-        return keep(label, name, lambda: ledger.replicates(allowed, measured, many))
+        return keep(label, name, lambda: ledger.replicates(allowed, measured, aim))
+
+    is_free = num_replicates is None and allowed is None and density.has_gradient
 
     effort, history = Effort(), []
     for attempt in range(attempts):
@@ -253,6 +271,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
             count = affordable(label, "replicates", measured)
             last = attempt + 1 == attempts
             look = functools.partial(reconsider, seen, plan, measured, effort)
+            missing = functools.partial(_missing, aim, plan) if is_free else None
             try:
                 results, remedy = _replicates(
                     functools.partial(run_pass, sampler, flows=flows),
@@ -263,6 +282,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
                     callbacks,
                     say,
                     None if last else look,
+                    missing,
                     None
                     if workers is None
                     else functools.partial(on_workers, workers, sampler, flows),
@@ -287,7 +307,8 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         x = np.asarray(pool["vectors"], np.float64)
         weights = np.exp(np.asarray(pool["log_weights"], np.float64))
         ascents = Ascents(density)
-        modes = find_modes(named_key(key, "modes"), ascents, x, weights, count)
+        subkey, count = named_key(key, "modes"), len(results)
+        modes = find_modes(subkey, ascents, x, weights, count)
         subkey = named_key(key, "tails")
         limited = known.is_limited
         found = share_of_escapes(subkey, ascents, x, weights, is_limited=limited)
@@ -308,7 +329,8 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         },
         stages=ledger.summed(),
     )
-    return dataclasses.replace(answer, messages=doubts(answer, escapes))
+    wanted = aim if is_asked or is_free else None
+    return dataclasses.replace(answer, messages=doubts(answer, escapes, wanted))
 
 
 def _replicates(
@@ -320,17 +342,32 @@ def _replicates(
     callbacks: Sequence[Callback],
     say: Say,
     look: Callable[[list[Result]], Remedy | None] | None,
+    missing: Callable[[list[Result]], int] | None,
     elsewhere: Callable[..., dict[int, Result]] | None = None,
 ) -> tuple[list[Result], Remedy | None]:
-    """Independent runs; after some of them a look at whether to go on."""
+    """Independent runs; after some of them a look at whether to go on, or for longer.
+
+    Args:
+        run: Makes one from a key.
+        key: Key of all of them.
+        count: How many there shall be.
+        keep: Keeps each.
+        density: Where evaluations are counted.
+        callbacks: Called after each.
+        say: Called with a line of text now and then.
+        look: Whether to do something else.
+        missing: How many more it takes, once these are done.
+        elsewhere: Makes several on workers.
+    """
     results: list[Result] = []
     began = time.perf_counter()
-    stops = {0, count} if look is None else {0, min(_LOOK_AFTER, count), count}
     made: dict[int, Result] = {}
-    for index in range(count):
-        if elsewhere is not None and index in stops:
-            indices = range(index, min(each for each in stops if each > index))
-            made |= elsewhere(key, indices, keep)
+    while len(results) < count:
+        index = len(results)
+        if elsewhere is not None and index not in made:
+            first = min(_LOOK_AFTER, count)
+            until = first if look is not None and index < first else count
+            made |= elsewhere(key, range(index, until), keep)
         one = functools.partial(run, named_key(key, index))
         if index in made:
             one = functools.partial(made.__getitem__, index)
@@ -345,6 +382,8 @@ def _replicates(
             remedy = look(results)
             if remedy is not None:
                 return results, remedy
+        if missing is not None and len(results) == count:
+            count += missing(results)
     return results, None
 
 
@@ -395,18 +434,14 @@ class Ledger:
         spent = self._density.num_evaluations - before
         self.stages.append(Stage(name, spent, time.perf_counter() - began))
 
-    def replicates(self, budget: Budget | None, one: Measured, many: bool) -> int:
-        """How many runs the budget allows."""
+    def replicates(self, budget: Budget | None, one: Measured, aim: Aim) -> int:
+        """How many runs it takes, or the budget allows."""
         spent = self._density.num_evaluations
         if budget is None and not self._density.has_gradient:
             count = (one.stderr / _PRECISE_ENOUGH) ** 2
-            return int(np.clip(count, _FEW_REPLICATES, _AT_MOST * _FEW_REPLICATES))
+            return int(np.clip(count, _FEW_REPLICATES, _MOST_RUNS))
         if budget is None:
-            usual = _DEAR_REPLICATES if many else _REPLICATES
-            count = _SHARE * spent / one.evaluations
-            if many:
-                count = min(count, (one.stderr / _PRECISE) ** 2)
-            return int(np.clip(count, usual, _AT_MOST * usual))
+            return aim.runs(one.stderr, one.ess)
         left, each = budget.amount - spent, float(one.evaluations)
         if budget.unit == "seconds":
             left = budget.amount - (time.perf_counter() - self._began)
@@ -421,6 +456,14 @@ def _check_flow(flow: str, density: CountedDensity) -> None:
         raise InvalidInputError(
             f"flow={flow!r} is trained by gradients, which this density does not have"
         )
+
+
+def _missing(aim: Aim, plan: Plan, results: list[Result]) -> int:
+    """How many more runs it takes."""
+    stderr, ess = error_and_draws(results, plan)
+    if aim.is_reached(stderr, ess):
+        return 0
+    return max(0, aim.runs(stderr, ess, len(results)) - len(results))
 
 
 def _reason_against_flows(

@@ -18,6 +18,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from annealax._device import to_device
 from annealax._errors import SamplingError
+from annealax._estimates import logsumexp
 from annealax._jit import quick_jit
 from annealax._keys import named_key
 from annealax._ladder import even_betas, lengths, rising, work_of
@@ -36,7 +37,7 @@ Say = Callable[[str], None]
 WORK_PER_TRANSITION = 0.03
 """Nats that a transition may lose: half the variance of its incremental weights."""
 
-_MIN_TRANSITIONS, _MAX_TRANSITIONS = 20, 400
+_MIN_TRANSITIONS, _MAX_TRANSITIONS = 8, 400
 """Fewer leave no room for what passes did not see; more cost more than replicates."""
 
 _DEAR_TRANSITIONS = (0.1, 3)
@@ -45,7 +46,7 @@ _DEAR_TRANSITIONS = (0.1, 3)
 _QUARTER_PERIOD = 0.5 * np.pi
 """Length of a trajectory that forgets where a normal coordinate began."""
 
-_PASSES = 4
+_PASSES = 3
 """Passes, each of which improves ladder and step sizes for the next."""
 
 _DEAR_PASSES = 1
@@ -179,11 +180,13 @@ class Measured(NamedTuple):
         stderr: Standard error of its log Z.
         seconds: Its time.
         evaluations: Density evaluations that it makes.
+        ess: Its effective number of draws.
     """
 
     stderr: float
     seconds: float
     evaluations: int
+    ess: float
 
 
 class Effort(NamedTuple):
@@ -263,6 +266,7 @@ def tune(
         stderr=float(result.log_normalizer_stderr),
         seconds=float(np.median(seconds[1:] or seconds)),  # the first one compiles
         evaluations=int(np.asarray(result.steps.num_evaluations).sum()),
+        ess=float(np.exp(-logsumexp(2 * np.asarray(result.log_weights, np.float64)))),
     )
 
 
