@@ -1,4 +1,4 @@
-"""Compiling small programs in less time.
+"""Compiling small programs in less time, and how long compiling takes.
 
 Programs of small loops compile in 60 % of the time, and run as fast, if jaxlib 0.10
 does not use its newer way to emit them. (On fields of 14 x 14 they would run 1.4 times
@@ -17,6 +17,22 @@ _QUICKER = {"xla_cpu_use_fusion_emitters": False}
 _HAS_QUICKER = ("0.10.0", "0.10.1", "0.10.2")
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_compiled = [0.0]
+
+
+def _note(event: str, duration_secs: float, **_: Any) -> None:
+    if event.endswith("backend_compile_duration"):
+        _compiled[0] += duration_secs
+
+
+jax.monitoring.register_event_duration_secs_listener(_note)
+
+
+def seconds_of_compilers() -> float:
+    """Time that this process has spent compiling, since this module was imported."""
+    return _compiled[0]
+
 
 _SHORT = 256
 """Programs whose longest rows are longer have more to do than to be compiled."""

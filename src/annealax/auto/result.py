@@ -51,11 +51,13 @@ class Stage:
         name: Which one.
         evaluations: Density evaluations, most of them with gradient.
         seconds: Wall-clock time, compilation included.
+        compiling: How much of it was compilation.
     """
 
     name: str
     evaluations: int
     seconds: float
+    compiling: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,6 +26,7 @@ from jaxtyping import Array, PRNGKeyArray
 from annealax._checks import seed_number, unknown_name, whole_number
 from annealax._errors import InvalidInputError, SamplingError
 from annealax._estimates import log_mean
+from annealax._jit import seconds_of_compilers
 from annealax._keys import named_key, root_key
 from annealax._result import Result
 from annealax._work.budget import Budget, as_budget
@@ -416,11 +417,14 @@ class Ledger:
     def summed(self) -> tuple[Stage, ...]:
         """What each stage cost, also if it was gone through several times."""
         names = dict.fromkeys(stage.name for stage in self.stages)
+        numbers = ("evaluations", "seconds", "compiling")
         return tuple(
             Stage(
                 name,
-                sum(each.evaluations for each in self.stages if each.name == name),
-                sum(each.seconds for each in self.stages if each.name == name),
+                *(
+                    sum(getattr(each, n) for each in self.stages if each.name == name)
+                    for n in numbers
+                ),
             )
             for name in names
         )
@@ -430,9 +434,12 @@ class Ledger:
         """The time that a stage takes."""
         self._begins(name)
         began, before = time.perf_counter(), self._density.num_evaluations
+        compiled = seconds_of_compilers()
         yield
         spent = self._density.num_evaluations - before
-        self.stages.append(Stage(name, spent, time.perf_counter() - began))
+        seconds = time.perf_counter() - began
+        compiled = seconds_of_compilers() - compiled
+        self.stages.append(Stage(name, spent, seconds, compiled))
 
     def replicates(self, budget: Budget | None, one: Measured, aim: Aim) -> int:
         """How many runs it takes, or the budget allows."""

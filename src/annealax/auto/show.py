@@ -156,8 +156,16 @@ def _costs(sample: Sample) -> Iterator[str]:
     yield from _line(
         "cost",
         f"{sample.num_evaluations:.3g} density evaluations in {sample.seconds:.1f} s, "
-        f"compilation included: {parts}",
+        f"{sum(stage.compiling for stage in sample.stages):.1f} s of it for compiling: "
+        f"{parts}. Half the error takes about {3 * _of_answer(sample):.2g} more: "
+        f"precision={sample.log_normalizer_stderr / 2:.1g}",
     )
+
+
+def _of_answer(sample: Sample) -> int:
+    """Evaluations behind the answer itself: four times as many halve its error."""
+    found = (each.evaluations for each in sample.stages if each.name == "answer")
+    return next(found, 0)
 
 
 def _line(label: str, text: str) -> Iterator[str]:

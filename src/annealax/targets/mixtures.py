@@ -13,6 +13,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from annealax._checks import finite_array, positive_number, whole_number
+from annealax._device import to_device
 from annealax._errors import InvalidInputError
 from annealax.targets.base import AbstractTarget, check_configuration
 from annealax.targets.synthetic import cholesky, standard_deviations
@@ -158,11 +159,11 @@ class GaussianMixture(AbstractMixture):
         log_weights = np.log(normalised_weights(weights, count))
         self.shape = (dim,)
         self.log_normalizer = 0.0
-        self.means = jnp.asarray(means)
-        self.log_weights = jnp.asarray(log_weights)
-        self.factors = jnp.asarray(factors)
-        self.whitenings = jnp.asarray(whitenings)
-        self.log_peaks = jnp.asarray(
+        self.means = to_device(means)
+        self.log_weights = to_device(log_weights)
+        self.factors = to_device(factors)
+        self.whitenings = to_device(whitenings)
+        self.log_peaks = to_device(
             log_weights
             - np.log(diagonals).sum(axis=1)
             - 0.5 * dim * math.log(2.0 * math.pi)
