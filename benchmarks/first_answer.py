@@ -61,6 +61,17 @@ def _forty_modes() -> Case:
     return Case(target, target.shape, None, 0.0, 40.0)
 
 
+def _logistic() -> Case:
+    """34 made-up features of 350 examples, and an intercept; no exact log Z."""
+    import numpy as np  # noqa: PLC0415
+
+    random = np.random.default_rng(5)
+    features = random.normal(size=(350, 34))
+    logits = features @ random.normal(size=34)
+    labels = (random.random(350) < 1 / (1 + np.exp(-logits))).astype(float)
+    return _target("LogisticRegression", 2.0, features=features, labels=labels)
+
+
 def _regression(size: int) -> Case:
     """Conjugate: the variance is inverse gamma, so that the evidence is known."""
     import jax.numpy as jnp  # noqa: PLC0415
@@ -136,7 +147,7 @@ def _banana() -> Case:
 CASES: dict[str, Callable[[], Case]] = {
     "eight schools 10-d": lambda: _target("EightSchools", 5.0),
     "40 modes 2-d": _forty_modes,
-    "logistic regression 35-d": lambda: _target("LogisticRegression", 2.0),
+    "logistic regression 35-d": _logistic,
     "many well 32-d": lambda: _target("ManyWell", 2.0),
     "funnel 10-d": lambda: _target("Funnel", 3.0),
     "linear regression, 3 parameters": lambda: _regression(2),

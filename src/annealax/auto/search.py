@@ -40,8 +40,14 @@ from annealax.auto.starts.mixture import (
 MANY_DIMENSIONS = 500
 """Where an evaluation is dear, less is tried."""
 
-_PARTICLES, _FEW_PARTICLES = 1000, 400
-"""Particles of a pass that only compares starts; the latter in many dimensions."""
+_PARTICLES, _FEWER_PARTICLES, _FEW_PARTICLES = 1000, 500, 400
+"""Particles of a pass that only compares starts.
+
+The second where an evaluation is dear, the third in many dimensions.
+"""
+
+_DEAR = 2000
+"""Numbers that an evaluation computes, from which on it is dear: a scan over data."""
 
 _ROUNDS = 3
 """Rounds of proposals, at most: later ones start from better particles."""
@@ -336,14 +342,17 @@ def _one_pass(
     limit: int = MAX_TEMPERATURES,
 ) -> AdaptivePass:
     if not density.has_gradient:
-        path = start.path(density.log_density, 1)
+        path = start.path(density.log_density, np.arange(2.0))
         return gradient_free.walk_pass(key, path, density, limit)
-    dear = density.size > MANY_DIMENSIONS
+    if density.size > MANY_DIMENSIONS:
+        count = _FEW_PARTICLES
+    else:
+        count = _FEWER_PARTICLES if density.work > _DEAR else _PARTICLES
     return adaptive_pass(
         key,
         start.path(density.log_density, np.arange(2.0)),
         density,
-        num_particles=_FEW_PARTICLES if dear else _PARTICLES,
+        num_particles=count,
         max_temperatures=limit,
     )
 
