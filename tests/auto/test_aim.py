@@ -26,7 +26,7 @@ def test_what_is_missing_after_some_runs():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"precision": 0}, {"precision": np.nan}, {"draws": 0}]
+    "wrong", [{"precision": 0.0}, {"precision": np.nan}, {"draws": 0}]
 )
 def test_wishes_that_mean_nothing(wrong):
     (name,) = wrong
