@@ -463,17 +463,19 @@ def explore(key: PRNGKeyArray, ascents: Ascents, places: Places) -> Modes:
 
 
 def _next_places(index: int, places: Places, modes: Modes) -> tuple[Places, bool]:
-    """Where to look next, and whether that is blind: no mode is favoured there.
+    """Where to look next, and whether what is hit from there counts.
 
     A needle may be inside of a wide mode, so some points are drawn by the shape of
     each; but these say nothing about how often it is hit.
     """
-    if len(modes.points) == 0 or index % places.every == 1:
+    # Most of many scales are of no use, as soon as one is known.
+    every = 2 if places.is_all else _CYCLE
+    if len(modes.points) == 0 or index % every == 1:
         return places, True
     peaks = modes.peaks()
     if peaks.curvatures.size and (len(peaks.points) == 1 or index % _CYCLE == 0):
-        return peaks.around_each(), len(peaks.points) == 1
-    return modes.around(), True
+        return peaks.around_each(), len(peaks.points) == 1 and not places.is_all
+    return modes.around(), not places.is_all
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,11 +47,11 @@ class Places(ABC):
     """Where to look.
 
     Attributes:
-        every: Once something is known, one batch of so many is from here, the others
-            from around that.
+        is_all: Whether all mass lies there. If so, only points from there say how much
+            a mode that was not found can hold.
     """
 
-    every: ClassVar[int] = 2
+    is_all: ClassVar[bool] = True
 
     @abstractmethod
     def draw(self, key: PRNGKeyArray, count: int) -> Climbers:
@@ -65,7 +65,7 @@ class Places(ABC):
 class Everywhere(Places):
     """Normal points around the origin, on scales from small to large."""
 
-    every = 4  # most of these scales are of no use, as soon as one is known
+    is_all = False
 
     def __init__(self, size: int):
         self._size = size
