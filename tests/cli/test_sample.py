@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 import annealax as ax
 from annealax import InvalidInputError
+from annealax._work.serialise import FileError, save
+from annealax.auto.knowledge import gather
 from annealax.cli.main import app
 from annealax.cli.output import Output
 from annealax.cli.sample import (
@@ -22,7 +24,7 @@ from annealax.cli.sample import (
     parse_support,
     short_names,
 )
-from annealax.experiments.jobs import SampleJob, find_density
+from annealax.experiments.jobs import SAMPLER, SampleJob, find_density
 
 TWO = ["sample", "jax.numpy:sum", "jax.numpy:max", "--shape", "2"]
 
@@ -226,3 +228,10 @@ def test_models_need_no_shape(tmp_path, monkeypatch):
         density = job.density.free()
         right = 2 * norm.logpdf([0.5])[0]
         assert density(jnp.array([0.5])) == pytest.approx(right)
+        assert job.model_dump()["of_model"]
+    # A sampler that starts at the prior of a model cannot come from a file alone.
+    model = job.density
+    known = gather(jr.key(0), model.space, model.prior, None, None)
+    save(tmp_path / SAMPLER, (known.start.start, None))
+    with pytest.raises(FileError, match="start at the prior of my_models:theirs"):
+        job.sampler(tmp_path)

@@ -269,7 +269,17 @@ class SampleJob(ExperimentJob):
 
     def sampler(self, folder: Path) -> tuple[FreeDensity, Plan, Any]:
         """The density, and the plan and flows of the sampler that was found."""
-        plan, flows = load(finished_file(folder / SAMPLER))
+        file = finished_file(folder / SAMPLER)
+        try:
+            plan, flows = load(file)
+        except FileError as error:
+            if not self.of_model:
+                raise
+            raise FileError(
+                f"{file} cannot be used by itself: its runs start at the prior of "
+                f"{self.name}, which no file holds. From Python, give result.propose "
+                "of annealax.sample to annealax.pimh."
+            ) from error
         if not isinstance(plan, Plan):
             raise FileError(f"{folder / SAMPLER} holds no sampler; run it again.")
         return free_density(self.density, self.shape, self.support), plan, flows
