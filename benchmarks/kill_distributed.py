@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 _RUN = [
-    *("run", "bimodal", "--quiet", "--seed", "3", "--checkpoint-seconds", "0"),
-    *("--set", "num_particles=64", "--set", "num_repeats=3"),
-    *("--set", "smc_transitions=6"),
+    *("run", "bimodal", "--method", "smc", "--quiet", "--seed", "3"),
+    *("--checkpoint-seconds", "0", "--set", "num_repeats=400"),
+    *("--set", "num_particles=64", "--set", "block_size=16"),
 ]
 _LAST = "a process of this run is lost"
 _PATIENCE = 60.0

@@ -56,6 +56,11 @@ class Experiment(Settings, ABC):
     """What `annealax run` uses where `--method` does not say."""
 
     num_particles: Count = Field(2000, description="particles in every pass")
+    block_size: CountOrZero = Field(
+        0,
+        description="particles that are worked on at once, at most; 0: as many as fit "
+        "the cache. Blocks are what devices and processes share out",
+    )
     num_transitions: Count = Field(10, description="temperatures after the first")
     ladder_power: Positive = Field(
         1.0, description="temperatures are beta = t**power, t even in [0, 1]"
@@ -221,6 +226,7 @@ class Experiment(Settings, ABC):
                 self.kernel(),
                 ESSResampling(0.5),
                 num_particles=5 * self.num_particles,
+                block_size=self.block_size or None,
             ).run(jr.key(_PILOT_SEED))
             start = Normal(pilot.mean(), pilot.std())
         return Problem(self, target, start, dict(self.observables(target)))
@@ -265,6 +271,7 @@ class Problem:
             settings.kernel(),
             resampler or settings.resampler(),
             num_particles=settings.num_particles,
+            block_size=settings.block_size or None,
         )
 
     def flow(self, key: PRNGKeyArray) -> AbstractBijection:
