@@ -23,6 +23,9 @@ Kind = Literal["sweep", "training", "chain"]
 Stage = Literal["flows", "measurement", "timing"]
 _Settings = Mapping[str, Any]
 
+_NARROWEST = 64
+"""Fewer particles at a time take about as long as so many."""
+
 _COMPILATION = 3e5
 """Evaluations that take about as long as it does to compile a program."""
 
@@ -106,7 +109,7 @@ class Task:
     @property
     def _evaluations(self) -> float:
         settings = self.experiment
-        size = float(settings.num_particles) * settings.num_leapfrog
+        size = float(max(settings.num_particles, _NARROWEST)) * settings.num_leapfrog
         size *= settings.num_hmc_steps
         direct = self.line.method in ("hmc", "vi")
         each = size * (1 if direct else settings.num_transitions)
