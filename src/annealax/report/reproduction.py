@@ -488,9 +488,25 @@ def _page(
             lines += [*_table(header, claims), ""]
     lines += ["## How", ""]
     lines += [f"- Scale `{plan.scale}`, seed {plan.seed}."]
+    lines += [f"- {_repeats(view, plan)}" for view in views]
     lines += [f"- {text}" for text in figure.departures[plan.scale]]
     lines += [f"- {text}" for text in _remarks(views)]
     return "\n".join(lines) + "\n"
+
+
+def _repeats(view: View, plan: Plan) -> str:
+    """How often a panel was measured."""
+    count = plan.repeats or view.panel.repeats[plan.scale]
+    repeats = "one repeat" if count == 1 else f"{count} repeats"
+    words = {
+        "sweep": ", {} passes of each trained sampler",
+        "chain": "",
+        "training": "",
+    }
+    passes = {line.counts[plan.scale] for line in view.lines if line.method != "sample"}
+    return f"{view.panel.title}: {repeats}" + (
+        words[view.panel.kind].format(", ".join(map(str, sorted(passes)))) + "."
+    )
 
 
 def _remarks(views: Sequence[View]) -> Iterator[str]:

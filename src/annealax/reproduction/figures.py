@@ -369,12 +369,8 @@ _FIGURE_1 = Figure(
         "cpu": (
             "AFT makes 10 times more HMC steps than CRAFT, in training and in the "
             "test; in the paper 100 times.",
-            "Three repeats of training, five passes of each trained sampler.",
         ),
-        "paper": (
-            "How often the paper trained and tested is not said; here five "
-            "trainings, twenty passes of each.",
-        ),
+        "paper": ("How often the paper trained and tested is not said.",),
     },
 )
 
@@ -560,7 +556,7 @@ _PHI4_DEPARTURES = {
     "smoke": ("4 x 4 sites, twelve particles, two leapfrog steps.",),
     "cpu": (
         "1000 particles in CRAFT, SMC and VI (the paper does not say how many); 150 "
-        "training steps of CRAFT, 200 of VI; five repeats, not fifteen.",
+        "training steps of CRAFT, 200 of VI; the paper has fifteen repeats.",
         "All repeats of a method share one training, whose time is not counted.",
         "HMC is one chain for each repeat, from a standard normal, with the step size "
         "that the annealed samplers have at the end.",
