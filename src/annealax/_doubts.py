@@ -82,7 +82,7 @@ CODES: Mapping[str, tuple[str, str]] = MappingProxyType(
             "add particles",
         ),
         "unseen-modes": (
-            "there are probably modes that were not found: log Z may be too low",
+            "modes may exist that were not found: log Z may be too low",
             "say where to look with prior=, region= or initial=",
         ),
         "zero-density": (

@@ -6,6 +6,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 from jax.scipy.stats import norm
+from scipy import stats
 
 from annealax.auto.density import CountedDensity
 from annealax.auto.modes import Ascents, Modes, explore
@@ -123,12 +124,11 @@ def test_a_rarer_mode_is_expected_where_basins_differ():
     assert not modes(4, 50).all_known
     assert not modes(1000, 20).all_known
     assert modes(10_000, 2500, 900).all_known
-    # By Student's t distribution with two degrees of freedom.
+    # By Student's t distribution with three degrees of freedom.
     logs = np.log([1000, 250, 10])
-    far = (np.log(3) - logs.mean()) / np.std(logs, ddof=1) / np.sqrt(4 / 3)
-    np.testing.assert_allclose(
-        modes(1000, 250, 10).chance_of_a_miss, 0.5 + far / np.sqrt(8 + 4 * far**2)
-    )
+    variance = (1 + 2 * np.var(logs, ddof=1)) / 3
+    chance = stats.t(3, logs.mean(), np.sqrt(4 / 3 * variance)).cdf(np.log(5))
+    np.testing.assert_allclose(modes(1000, 250, 10).chance_of_a_miss, chance)
 
 
 def test_a_narrower_mode_is_expected_where_widths_differ():
@@ -146,6 +146,7 @@ def test_a_narrower_mode_is_expected_where_widths_differ():
         )
 
     assert modes(2, 0.8, 1.0, 1.5).all_known
+    assert modes(2, 0.5, 1.0, 1.5).all_known
     assert modes(20, 1.0, 1.0, 1.05).all_known
     assert not modes(20, 0.8, 1.0, 1.5).all_known
 

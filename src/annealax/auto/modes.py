@@ -79,10 +79,11 @@ _EFFORT, _LEAST, _MOST = 4e9, 2e5, 2e7
 The others are the least and the most evaluations that this may come to.
 """
 
-_MIN_HITS, _NEXT_HITS, _CHANCE = 5, 3.0, 0.05
+_MIN_HITS, _CHANCE, _SURELY, _UNLIKE = 5, 0.05, 0.02, 1.0
 """All modes are probably known once each was found as often as the first of these, and
-the chance is small that a further one has a basin in which fewer hits than the second
-were to be expected (with which one is found with 95 %)."""
+the chance is below the second that a further one would not have been; the search ends
+early if it is below the third. The last is how unlike modes are in the logarithm of
+their basins, before any is known."""
 
 MAX_MODES = 100
 """Up to so many are looked for one by one."""
@@ -251,20 +252,23 @@ class Modes:
 
         Its basin is a further draw from a log-normal distribution that those known are
         draws from: Student's t distribution says how likely one is so small that it
-        would have been hit less than `_NEXT_HITS` times. The spread is that of the hits
+        would have been hit less than `_MIN_HITS` times. The spread is that of the hits
         or of the volumes, whichever is larger: the first lack those that were not
-        found, and beside a wide mode the basin of a narrow one is as its volume.
+        found, and beside a wide mode the basin of a narrow one is as its volume. A
+        spread of `_UNLIKE` counts as much as one more mode: two that are alike by
+        chance, or unlike, say little.
         """
         count = len(self.hits)
         if count < 2:
             return 0.0
         logs = np.log(np.maximum(self.hits, 1))
-        spread = float(np.std(logs, ddof=1))
+        variance = np.var(logs, ddof=1)
         if np.isfinite(self.log_masses).all():
             volumes = self.log_masses - self.log_densities
-            spread = max(spread, float(np.std(volumes, ddof=1)))
-        far = (np.log(_NEXT_HITS) - logs.mean()) / (spread + 1e-9)
-        return float(special.stdtr(count - 1, far / np.sqrt(1 + 1 / count)))
+            variance = max(variance, np.var(volumes, ddof=1))
+        variance = (_UNLIKE**2 + (count - 1) * variance) / count
+        far = (np.log(_MIN_HITS) - logs.mean()) / np.sqrt(variance * (1 + 1 / count))
+        return float(special.stdtr(count, far))
 
     @property
     def all_known(self) -> bool:
@@ -437,7 +441,8 @@ def explore(key: PRNGKeyArray, ascents: Ascents, places: Places) -> Modes:
         spent = ascents.num_evaluations - began
         counting = modes.that_count()
         peaks = counting.peaks()
-        known = peaks.all_known and calm >= _CALM
+        sure = peaks.all_known and peaks.chance_of_a_miss < _SURELY
+        known = sure and calm >= _CALM
         share = _SHARE_OF_SEVERAL if len(peaks.points) > 1 else _SHARE_OF_ONE
         allowed = ascents.effort * (share if known else 1)
         if len(counting.points) > MAX_MODES or spent > allowed:
