@@ -498,15 +498,12 @@ def _repeats(view: View, plan: Plan) -> str:
     """How often a panel was measured."""
     count = plan.repeats or view.panel.repeats[plan.scale]
     repeats = "one repeat" if count == 1 else f"{count} repeats"
-    words = {
-        "sweep": ", {} passes of each trained sampler",
-        "chain": "",
-        "training": "",
-    }
-    passes = {line.counts[plan.scale] for line in view.lines if line.method != "sample"}
-    return f"{view.panel.title}: {repeats}" + (
-        words[view.panel.kind].format(", ".join(map(str, sorted(passes)))) + "."
-    )
+    text = f"{view.panel.title}: {repeats}"
+    if view.panel.kind == "sweep":
+        lines = [line for line in view.lines if line.method != "sample"]
+        passes = sorted({line.counts[plan.scale] for line in lines})
+        text += f", {' or '.join(map(str, passes))} passes of each trained sampler"
+    return f"{text}."
 
 
 def _remarks(views: Sequence[View]) -> Iterator[str]:
