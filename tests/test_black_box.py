@@ -11,6 +11,10 @@ import pytest
 from scipy import stats
 
 import annealax as ax
+from annealax.auto import gradient_free
+from annealax.auto.density import CountedDensity, FreeDensity
+from annealax.auto.knowledge import gather
+from annealax.auto.parameters import Space
 
 MEAN = np.array([1.0, -2.0])
 
@@ -166,3 +170,70 @@ def test_absurd_executors_are_errors(executor):
 def test_flows_need_gradients():
     with pytest.raises(ax.InvalidInputError, match="gradient"):
         ax.sample(ax.black_box(normal, 2), flow="spline coupling", num_replicates=2)
+
+
+def two_modes(share, far, width):
+    """Normalised: a standard normal and a narrower one far away."""
+
+    def log_density(x):
+        wide = stats.norm.logpdf(x).sum(-1)
+        narrow = stats.norm.logpdf(x, far, width).sum(-1)
+        return np.logaddexp(np.log1p(-share) + wide, np.log(share) + narrow)
+
+    return ax.black_box(log_density, 2, vectorised=True)
+
+
+def is_right(result):
+    low, high = result.log_normalizer_interval(0.9999)  # false alarm 1e-4
+    return low < 0 < high
+
+
+def test_a_far_needle_is_found_or_the_answer_warns():
+    """Without a prior or a region nothing supports that there is no more."""
+    box = two_modes(0.5, [27.0, 33.0], 0.08)
+    result = ax.sample(box, seed=4, num_replicates=2)
+    doubts = {doubt.code: doubt for doubt in result.warnings()}
+    assert "unseen-modes" in doubts
+    assert "standard deviation 10 and 100" in doubts["unseen-modes"]
+    assert "1000 of them began" in " ".join(result.summary().split())
+    assert "wider normal" in result.choices["starts tried"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_modes_of_unlike_weight_and_width_are_found(seed):
+    result = ax.sample(
+        two_modes(0.85, [9.0, -6.0], 0.25), region=(-15.0, 15.0), seed=seed
+    )
+    codes = {doubt.code for doubt in result.warnings()}
+    assert is_right(result) or codes & {"second-opinion", "replicates-disagree"}
+    assert "unseen-modes" not in codes  # a region says that there is no more
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_chance_of_a_miss_is_that_of_draws(size):
+    """Where the narrow mode is the nearer one, in units of its width."""
+    random = np.random.default_rng(size)
+    mode = np.zeros(size)
+    mode[0] = np.sqrt(size)
+    share, counts = 0.0, 0
+    for _ in range(20):
+        x = random.normal(size=(100_000, size))
+        to_mode = np.linalg.norm(x - mode, axis=1)
+        share += np.sum(10 * to_mode < np.linalg.norm(x, axis=1))
+        counts += len(x)
+    expected = (1 - share / counts) ** gradient_free.PARTICLES
+    # The density is taken to be the same everywhere in the ball.
+    found = gradient_free.chance_of_a_miss(size)
+    assert np.log(found) == pytest.approx(np.log(expected), rel=0.15)
+
+
+def test_what_a_support_maps_is_not_looked_at_wider():
+    space = Space({"real": (), "scale": ()}, {"scale": "positive"})
+    free = FreeDensity.of(lambda value: -(value["real"] ** 2) - value["scale"], space)
+    known = gather(jr.key(0), space, None, None, None)
+    _, wider = gradient_free.wide_starts(CountedDensity(free, 2), known)
+    scale = np.std(np.asarray(wider.start.sample(jr.key(1), (4000,))), axis=0)
+    first, second = (parameter.name for parameter in space.parameters)
+    wide = {"real": 100.0, "scale": 10.0}  # heavier tails than a normal: ratios
+    assert scale[0] / scale[1] == pytest.approx(wide[first] / wide[second], rel=0.1)

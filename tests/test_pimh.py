@@ -1,5 +1,6 @@
 """Particle MCMC: exactness, error bars, on-device bookkeeping."""
 
+import threading
 from typing import NamedTuple
 
 import jax
@@ -157,3 +158,36 @@ def test_advice():
 def test_bad_arguments(arguments):
     with pytest.raises(ax.InvalidInputError, match="num_"):
         ax.pimh(jr.key(0), propose, **arguments)
+
+
+def test_workers_make_the_same_chain(tmp_path):
+    """To the bit; proposals that are in the checkpoint are not made again."""
+    path = ax.GeometricPath((2,), lambda x: -jnp.sum((x - 1) ** 2), 3)
+    sampler = ax.Sampler(path, ax.kernels.RandomWalk(0.5), num_particles=16)
+
+    def run(**further):
+        return ax.pimh(jr.key(1), sampler.run, num_steps=5, num_chains=2, **further)
+
+    steps = []
+    here = run()
+    there = run(
+        executor=2, checkpoint=tmp_path, callback=lambda now: steps.append(now.step)
+    )
+    again = run(executor="processes:1", checkpoint=tmp_path)  # makes none
+    for chain in (there, again):
+        for name in ("proposed_log_normalizer", "accepted"):
+            np.testing.assert_array_equal(getattr(here, name), getattr(chain, name))
+        np.testing.assert_array_equal(here.observables["x"], chain.observables["x"])
+    assert steps[0] == 2  # one for each worker
+    assert steps[-1] == 10
+
+
+def test_what_workers_cannot_get_is_an_error():
+    lock = threading.Lock()
+
+    def propose_locked(key):
+        with lock:
+            return propose(key)
+
+    with pytest.raises(ax.InvalidInputError, match=r"lock.*executor="):
+        ax.pimh(jr.key(0), propose_locked, num_steps=2, executor=1)

@@ -11,12 +11,15 @@ device, keeping of each only log Z and the weighted expectations of the observab
 accepting and rejecting is a pass over those few numbers afterwards.
 """
 
+import contextlib
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+import cloudpickle
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -38,6 +41,7 @@ from annealax._work.drive import (
     joined,
     size_of_next_call,
 )
+from annealax._work.executors import Workers, as_message, settings_as, settings_here
 from annealax._work.fingerprint import fingerprint
 
 _SECONDS_PER_CALL = 2.0
@@ -258,6 +262,7 @@ def pimh(
     callback: Callback | Iterable[Callback] | None = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike | Checkpoint | None = None,
+    executor: Any = None,
 ) -> Chain:
     """Run particle independent Metropolis-Hastings.
 
@@ -276,9 +281,14 @@ def pimh(
         checkpoint: A folder, or a `Checkpoint` that also says how often. The proposals
             are saved there while they are made, on SIGINT, SIGTERM and at the end; the
             same call then goes on from there, with the same numbers to the bit.
+        executor: Where proposals are made: None for this process; a number of
+            processes; or anything with the interface of `concurrent.futures`, such as
+            `dask.distributed.Client` (docs/executors.md). The chain is the same to the
+            bit.
 
     Raises:
-        InvalidInputError: If the checkpoint is of other chains.
+        InvalidInputError: If the checkpoint is of other chains, or `propose` cannot be
+            sent to other processes.
         FileError: If no checkpoint can be read.
         Interrupted: A KeyboardInterrupt, after the proposals were saved.
     """
@@ -286,27 +296,34 @@ def pimh(
     num_chains = whole_number("num_chains", num_chains)
     functions = None if observables is None else dict(observables)
     key_propose, key_accept = jr.split(key)
-    calls = _Calls(key_propose, _recorder(propose, functions, configurations))
-    work = drive(
-        calls.advance,
-        _Proposals(total=num_steps * num_chains),
-        label="proposals",
-        unit="proposals",
-        describe=lambda snapshot: f"log Z {snapshot.log_normalizer[-1]:.3f}",
-        callbacks=as_callbacks(callback),
-        may_stop=False,
-        progress=progress,
-        store=as_checkpoint(checkpoint),
-        identity=lambda: {
-            "work": "pimh",
-            "num_steps": num_steps,
-            "num_chains": num_chains,
-            "configurations": configurations,
-            "key": fingerprint(key),
-            "propose": fingerprint(propose),
-            "observables": fingerprint(functions),
-        },
-    )
+    what = (propose, functions, configurations)
+    total = num_steps * num_chains
+    with contextlib.ExitStack() as stack:
+        if executor is None:
+            advance = _Calls(key_propose, _recorder(*what), total).advance
+        else:
+            workers = stack.enter_context(Workers(executor))
+            advance = _Elsewhere(workers, key_propose, what, total).advance
+        work = drive(
+            advance,
+            _Proposals(total=total),
+            label="proposals",
+            unit="proposals",
+            describe=lambda snapshot: f"log Z {snapshot.log_normalizer[-1]:.3f}",
+            callbacks=as_callbacks(callback),
+            may_stop=False,
+            progress=progress,
+            store=as_checkpoint(checkpoint),
+            identity=lambda: {
+                "work": "pimh",
+                "num_steps": num_steps,
+                "num_chains": num_chains,
+                "configurations": configurations,
+                "key": fingerprint(key),
+                "propose": fingerprint(propose),
+                "observables": fingerprint(functions),
+            },
+        )
     (records,) = work.compact().chunks
     log_z = np.asarray(records.log_normalizer, np.float64)
     log_z = np.where(np.isnan(log_z), -np.inf, log_z).reshape(num_chains, num_steps)
@@ -387,37 +404,94 @@ class _Proposals(Work):
 class _Calls:
     """Device calls, each of several proposals."""
 
-    def __init__(self, key: PRNGKeyArray, record: Callable[[PRNGKeyArray], _Record]):
+    def __init__(
+        self, key: PRNGKeyArray, record: Callable[[PRNGKeyArray], _Record], total: int
+    ):
         self._key, self._record = key, record
+        self.capacity = min(total, _MAX_PER_CALL)
         self._compiled: Callable[..., _Record] | None = None
 
-    def advance(self, work: _Proposals) -> tuple[_Proposals, ChainSnapshot]:
+    def advance(self, work: "_Proposals") -> tuple["_Proposals", ChainSnapshot]:
         """Make some of the proposals that are left."""
-        capacity = min(work.total, _MAX_PER_CALL)
+        count = min(work.size, self.capacity, work.total - work.done)
+        new, elapsed = self.make(work.done, count)
+        size = size_of_next_call(count, elapsed, _SECONDS_PER_CALL)
+        return _with_more(work, (new,), elapsed, size)
+
+    def make(self, start: int, count: int) -> tuple[_Record, float]:
+        """So many proposals, and the seconds that this took, compilation apart."""
         if self._compiled is None:
             # Arrays that `propose` closes over become inputs, not constants.
             self._record = eqx.filter_closure_convert(self._record, self._key)
             self._compiled = _advance.lower(  # type: ignore[attr-defined]
-                self._record, self._key, jnp.asarray(0), jnp.asarray(0), capacity
+                self._record, self._key, jnp.asarray(0), jnp.asarray(0), self.capacity
             ).compile()
-        count = min(work.size, capacity, work.total - work.done)
-        numbers = (jnp.asarray(work.done), jnp.asarray(count))
+        numbers = (jnp.asarray(start), jnp.asarray(count))
         began = time.perf_counter()
         buffer = jax.block_until_ready(
-            self._compiled(self._record, self._key, *numbers, capacity)
+            self._compiled(self._record, self._key, *numbers, self.capacity)
         )
         elapsed = time.perf_counter() - began
-        new = jax.tree.map(lambda leaf: np.asarray(leaf[:count]), buffer)
-        work = dataclasses.replace(
-            work,
-            done=work.done + count,
-            seconds=work.seconds + elapsed,
-            chunks=(*work.chunks, new),
-            size=size_of_next_call(count, elapsed, _SECONDS_PER_CALL),
-        )
-        return work, ChainSnapshot(
-            work.done, work.total, new.log_normalizer, new.observables, work.seconds
-        )
+        return jax.tree.map(lambda leaf: np.asarray(leaf[:count]), buffer), elapsed
+
+
+class _Elsewhere:
+    """Calls on workers: the same program, with the same numbers."""
+
+    def __init__(
+        self, workers: Workers, key: PRNGKeyArray, what: tuple[Any, ...], total: int
+    ):
+        self._workers, self._capacity = workers, min(total, _MAX_PER_CALL)
+        typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+        data = np.asarray(jr.key_data(key) if typed else key)
+        kind = str(jr.key_impl(key)) if typed else None
+        self._message = as_message((data, kind, what, total), "what `propose` holds")
+
+    def advance(self, work: "_Proposals") -> tuple["_Proposals", ChainSnapshot]:
+        """A task for each worker."""
+        left, starts = work.total - work.done, []
+        count = min(work.size, self._capacity, -(-left // self._workers.count))
+        for start in range(work.done, work.total, count)[: self._workers.count]:
+            starts.append((start, min(count, work.total - start)))
+        tasks = [(self._message, *each, settings_here()) for each in starts]
+        found = dict(self._workers.each(_make_here, tasks))
+        new = tuple(found[index][0] for index in range(len(tasks)))
+        elapsed = max(seconds for _, seconds in found.values())
+        size = size_of_next_call(count, elapsed, _SECONDS_PER_CALL)
+        return _with_more(work, new, elapsed, size)
+
+
+def _with_more(
+    work: "_Proposals", new: tuple[_Record, ...], elapsed: float, size: int
+) -> tuple["_Proposals", ChainSnapshot]:
+    """With more proposals."""
+    record = joined(new)
+    work = dataclasses.replace(
+        work,
+        done=work.done + len(record.log_normalizer),
+        seconds=work.seconds + elapsed,
+        chunks=(*work.chunks, record),
+        size=size,
+    )
+    return work, ChainSnapshot(
+        work.done, work.total, record.log_normalizer, record.observables, work.seconds
+    )
+
+
+def _make_here(
+    message: bytes, start: int, count: int, settings: dict[str, Any]
+) -> tuple[_Record, float]:
+    """What a worker is asked."""
+    with settings_as(settings):
+        return _calls_of(message, tuple(settings.items())).make(start, count)
+
+
+@functools.lru_cache(maxsize=1)  # compiled once in a worker
+def _calls_of(message: bytes, _: tuple) -> _Calls:
+    data, kind, what, total = cloudpickle.loads(message)
+    key = jnp.asarray(data)
+    key = jr.wrap_key_data(key, impl=kind) if kind else key
+    return _Calls(key, _recorder(*what), total)
 
 
 @eqx.filter_jit

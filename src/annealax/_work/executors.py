@@ -20,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import cloudpickle
+import jax
 
 from annealax._checks import whole_number
 from annealax._errors import InvalidInputError, MissingExtraError, SamplingError
@@ -178,14 +179,46 @@ def check_sendable(function: Callable[..., Any]) -> None:
     Raises:
         InvalidInputError: If it cannot.
     """
+    as_message(function, repr(function))
+
+
+def as_message(thing: Any, name: str) -> bytes:
+    """What is sent to other processes.
+
+    Raises:
+        InvalidInputError: If it cannot be sent.
+    """
     try:
-        cloudpickle.dumps(function)
+        return cloudpickle.dumps(thing)
     except Exception as error:
         raise InvalidInputError(
-            f"{function!r} cannot be sent to other processes: {type(error).__name__}: "
+            f"{name} cannot be sent to other processes: {type(error).__name__}: "
             f"{error}. It may hold an open file, a lock or a connection: make these "
             "within the function, or leave out executor="
         ) from error
+
+
+_SETTINGS = (
+    "enable_x64",
+    "threefry_partitionable",
+    "default_matmul_precision",
+    "default_prng_impl",
+)
+"""What numbers depend on."""
+
+
+def settings_here() -> dict[str, Any]:
+    """What JAX is set to here, as far as numbers depend on it."""
+    return {name: getattr(jax.config, f"jax_{name}") for name in _SETTINGS}
+
+
+@contextlib.contextmanager
+def settings_as(settings: dict[str, Any]) -> Iterator[None]:
+    """For a moment JAX is set as it is elsewhere."""
+    with contextlib.ExitStack() as stack:
+        for name, value in settings.items():
+            stack.enter_context(getattr(jax, name)(value))
+        yield
 
 
 _LOSSES = {"KilledWorker", "FutureCancelledError", "CommClosedError"}

@@ -76,6 +76,15 @@ def _about_search(sample: Sample) -> Iterator[Doubt]:
             f"ascents went on to find new modes: about {search.num_unseen:.0f} more "
             "may exist that the start does not know, and log Z may be too low",
         )
+    elif not search.all_known and not len(search.hits):
+        yield Doubt(
+            "unseen-modes",
+            "nothing says where to look, and the density has no gradient to follow: "
+            f"{search.num_points} particles began {search.where}; a mode ten times "
+            "narrower than the rest, no further out than these, is missed with a "
+            f"probability of {search.chance_of_a_miss:.0%}, and log Z is then too low; "
+            "give prior= or region=",
+        )
     elif not search.all_known:
         yield Doubt(
             "unseen-modes",

@@ -1,9 +1,10 @@
 """What is different where a density has no gradient: it may be a black box.
 
-There are no ascents and no HMC. Passes start wide (from the prior, the region, or a
-wide normal), move by `EnsembleWalk` along differences of their own particles, and later
-starts come from moments of these particles. Calls of such a density may take seconds,
-so passes are small, and nothing is evaluated that is known.
+There are no ascents and no HMC. Passes start wide (from the prior, the region, or wide
+normals), two of them by independent draws, so that mass which only one of them finds
+shows as a contradiction. They move by `EnsembleWalk` along differences of their own
+particles, and later starts come from moments of these particles. Calls of such a
+density may take seconds, so passes are small, and nothing is evaluated that is known.
 """
 
 import math
@@ -26,7 +27,7 @@ from annealax._resampling import ESSResampling
 from annealax._result import StepInfo
 from annealax._sampler import Moved, Sampler
 from annealax.auto.adaptive_smc import AdaptivePass
-from annealax.auto.density import CountedDensity
+from annealax.auto.density import CountedDensity, FreeDensity
 from annealax.auto.knowledge import Knowledge
 from annealax.auto.modes import Modes
 from annealax.auto.starts.base import Candidate, Seen, WideNormal
@@ -41,6 +42,12 @@ PARTICLES = 500
 
 WIDE = 10.0
 """Standard deviation of where to look if nothing is known."""
+
+WIDER = 10.0
+"""The second look goes so many times further, but not in logarithms of a support."""
+
+_UNLIKE = 10.0
+"""A mode so many times narrower than the others is what passes should notice."""
 
 _CONDITIONAL_ESS = 0.7
 """Transitions are long: their accuracy is dear, and only guides choices."""
@@ -66,14 +73,33 @@ def walk_length(size: int) -> int:
     return int(np.clip(3 + size // 2, 4, 25))
 
 
-def first_starts(density: CountedDensity, known: Knowledge) -> Iterator[Candidate]:
-    """Starts that need no particles: what is known, else a wide normal."""
-    size, points = density.size, known.points
+def wide_starts(density: CountedDensity, known: Knowledge) -> tuple[Candidate, ...]:
+    """Starts of two passes that look everywhere: what is known, else wide normals."""
     if known.start is not None:
-        yield known.start
-    else:
-        wide = normal_start(Linear.scaled(np.zeros(size), WIDE))
-        yield Candidate("wide normal", wide)
+        name, start = known.start
+        return known.start, Candidate(f"{name}, again", start)
+    centre, scale = np.zeros(density.size), np.full(density.size, WIDE)
+    wider = np.where(_are_plain(density), WIDER * WIDE, WIDE)
+    return (
+        Candidate("wide normal", normal_start(Linear.scaled(centre, scale))),
+        Candidate("wider normal", normal_start(Linear.scaled(centre, wider))),
+    )
+
+
+def _are_plain(density: CountedDensity) -> np.ndarray:
+    """Coordinates that are parameters themselves, not such as their logarithms."""
+    function = density.log_density
+    if not isinstance(function, FreeDensity):
+        return np.ones(density.size, bool)
+    space = function.space
+    slope = jax.grad(lambda vector: space.constrain(vector)[1])
+    return np.asarray(slope(jnp.full(density.size, 0.7))) == 0
+
+
+def first_starts(density: CountedDensity, known: Knowledge) -> Iterator[Candidate]:
+    """Starts that need no particles: those of wide passes, then the points given."""
+    size, points = density.size, known.points
+    yield from wide_starts(density, known)
     if len(points) > _ENOUGH_POINTS * size:
         weights = np.full(len(points), 1 / len(points))
         linear, kind = from_moments(Linear.identity(size), points, weights)
@@ -83,6 +109,30 @@ def first_starts(density: CountedDensity, known: Knowledge) -> Iterator[Candidat
         scale = np.maximum(points.std(axis=0), 1.0)
         start = normal_start(Linear.scaled(points.mean(axis=0), scale))
         yield Candidate("normal around the points given", start)
+
+
+def where(known: Knowledge) -> str:
+    """Where wide passes began, in words."""
+    if known.start is not None:
+        return str(known.places)
+    return (
+        f"from normals around 0 of standard deviation {WIDE:.0f} and {WIDER * WIDE:.0f}"
+    )
+
+
+def chance_of_a_miss(size: int) -> float:
+    r"""Probability that no particle of a wide pass began where a narrow mode rules.
+
+    Of a mode as heavy as the rest and $k$ times narrower, at the distance $\sqrt d$
+    standard deviations of the start, where most draws lie. It rules where it is the
+    nearer one in units of widths: in a ball of radius $\sqrt d\, k / (k^2 - 1)$.
+    Particles elsewhere are led away from it.
+    """
+    radius = math.sqrt(size) * _UNLIKE / (_UNLIKE**2 - 1)
+    log_volume = 0.5 * size * math.log(math.pi) - math.lgamma(size / 2 + 1)
+    log_density = -0.5 * size * (math.log(2 * math.pi) + 1)
+    share = math.exp(log_density + log_volume + size * math.log(radius))
+    return (1 - share) ** PARTICLES
 
 
 def nothing_seen(key: PRNGKeyArray, density: CountedDensity, known: Knowledge) -> Seen:

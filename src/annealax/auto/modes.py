@@ -79,7 +79,7 @@ _EFFORT, _LEAST, _MOST = 4e9, 2e5, 2e7
 The others are the least and the most evaluations that this may come to.
 """
 
-_MIN_HITS, _CHANCE, _SURELY, _UNLIKE = 5, 0.05, 0.02, 1.0
+_MIN_HITS, CHANCE, _SURELY, _UNLIKE = 5, 0.05, 0.02, 1.0
 """All modes are probably known once each was found as often as the first of these, and
 the chance is below the second that a further one would not have been; the search ends
 early if it is below the third. The last is how unlike modes are in the logarithm of
@@ -275,7 +275,7 @@ class Modes:
         """Whether each was hit so often that another would have been hit too."""
         if len(self.hits) < 2:
             return True
-        return bool(self.hits.min() >= _MIN_HITS and self.chance_of_a_miss < _CHANCE)
+        return bool(self.hits.min() >= _MIN_HITS and self.chance_of_a_miss < CHANCE)
 
 
 class Ascents:

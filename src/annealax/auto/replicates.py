@@ -7,7 +7,7 @@ result.
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
@@ -19,20 +19,11 @@ import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
-from annealax._errors import InvalidInputError
 from annealax._keys import named_key
 from annealax._result import Result
 from annealax._sampler import Sampler
-from annealax._work.executors import Workers
+from annealax._work.executors import Workers, as_message, settings_as, settings_here
 from annealax.auto.tuning import run_pass
-
-_SETTINGS = (
-    "enable_x64",
-    "threefry_partitionable",
-    "default_matmul_precision",
-    "default_prng_impl",
-)
-"""What numbers depend on."""
 
 Keep = Callable[[str, Callable[[], Result]], Result]
 
@@ -60,16 +51,9 @@ def on_workers(
     """
     found = {index: each for index in indices if (each := _kept(keep, index))}
     missing = [index for index in indices if index not in found]
-    try:
-        message = cloudpickle.dumps((sampler, flows))
-    except Exception as error:
-        raise InvalidInputError(
-            f"the density cannot be sent to other processes: {type(error).__name__}: "
-            f"{error}. It may hold an open file, a lock or a connection: make these "
-            "within the function, or leave out executor="
-        ) from error
+    message = as_message((sampler, flows), "the density")
     tasks = [
-        (message, np.asarray(jr.key_data(named_key(key, index))), _settings())
+        (message, np.asarray(jr.key_data(named_key(key, index))), settings_here())
         for index in missing
     ]
     for position, leaves in workers.each(_run, tasks):
@@ -100,22 +84,9 @@ def _kept(keep: Keep, index: int) -> Result | None:
     return None
 
 
-def _settings() -> dict[str, Any]:
-    """What JAX is set to here, as far as numbers depend on it."""
-    return {name: getattr(jax.config, f"jax_{name}") for name in _SETTINGS}
-
-
-@contextlib.contextmanager
-def _as_there(settings: dict[str, Any]) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        for name, value in settings.items():
-            stack.enter_context(getattr(jax, name)(value))
-        yield
-
-
 def _run(message: bytes, key_data: np.ndarray, settings: dict[str, Any]) -> Result:
     """What a worker is asked."""
-    with _as_there(settings):
+    with settings_as(settings):
         # Read here: a density that is traced takes its precision from the settings.
         sampler, flows = cloudpickle.loads(message)
         key = jr.wrap_key_data(jnp.asarray(key_data), impl="threefry2x32")

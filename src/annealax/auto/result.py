@@ -68,7 +68,7 @@ class SearchReport:
         where: Where was looked, in words.
         is_limited: Whether nothing was looked at outside of a region or a prior.
         num_points: Points from which ascents were made, or would have ended at a mode
-            that was known.
+            that was known; without a gradient, from which particles began.
         hits: How many of them ended at each mode that counts.
         num_unseen: Modes that there probably are beyond these.
         all_known: Whether each was hit so often that another would have been hit too.

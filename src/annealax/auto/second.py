@@ -13,7 +13,9 @@ import numpy as np
 
 from annealax._estimates import log_mean, pooled_stderr
 from annealax._result import Result
+from annealax.auto import gradient_free
 from annealax.auto.knowledge import Knowledge
+from annealax.auto.modes import CHANCE
 from annealax.auto.result import SearchReport, pool_replicates
 from annealax.auto.search import with_more
 from annealax.auto.starts.base import Seen, Tried
@@ -106,14 +108,24 @@ def report_of(seen: Seen, known: Knowledge) -> SearchReport:
     assert best is not None
     others = [each for each in seen.tried if each is not best and each.first.usable]
     other = max(others, key=lambda each: each.num_transitions, default=None)
+    where, num_points = str(known.places), int(seen.modes.hits.sum())
+    all_known = modes.all_known or not best.start.is_of_modes
+    chance = modes.chance_of_a_miss
+    if not seen.density.has_gradient:
+        where = gradient_free.where(known)
+        num_points = gradient_free.PARTICLES * len(
+            gradient_free.wide_starts(seen.density, known)
+        )
+        chance = gradient_free.chance_of_a_miss(seen.density.size)
+        all_known = known.is_limited or chance < CHANCE
     return SearchReport(
-        where=str(known.places),
+        where=where,
         is_limited=known.is_limited,
-        num_points=int(seen.modes.hits.sum()),
+        num_points=num_points,
         hits=np.asarray(modes.hits),
         num_unseen=modes.num_unseen if best.start.is_of_modes else 0.0,
-        all_known=modes.all_known or not best.start.is_of_modes,
-        chance_of_a_miss=modes.chance_of_a_miss,
+        all_known=all_known,
+        chance_of_a_miss=chance,
         other_start="" if other is None else other.name,
         other_log_normalizer=np.nan if other is None else other.log_normalizer,
         other_stderr=np.nan if other is None else other.stderr,

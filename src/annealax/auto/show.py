@@ -116,7 +116,10 @@ def _search(sample: Sample) -> Iterator[str]:
         "lead to it"
     )
     if sample.plan.members is not None:
-        text = "by particles alone: the density has no gradient"
+        text = (
+            f"by particles alone: the density has no gradient; {search.num_points} of "
+            f"them began {search.where}{limited}"
+        )
     if search.other_start:
         text += (
             f"; second opinion ({search.other_start}): log Z "
