@@ -25,7 +25,7 @@ from _zoo.densities import (
 )
 from _zoo.drawn import drawn, find
 from _zoo.peers import Peer, _problem
-from _zoo.run import chosen, run_all
+from _zoo.run import Sampling, chosen, run_all
 from _zoo.table import read, summary, table, verdict
 
 ZOO = zoo()
@@ -429,6 +429,20 @@ def test_runs_are_appended_resumed_and_survive_errors(tmp_path, capsys):
     run_all(method, densities, [0, 1], out, workers=1)
     assert method.runs == [("banana 2-d", 0), ("banana 2-d", 1)]
     assert len(read(out)) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["needle inside 2-d", "six normals 8-d, draw 33", "constant 2-d"]
+)
+def test_what_once_was_wrong_in_silence_is_not(name):
+    """By 0.22 and 0.51 with errors of 0.002; the needle is now found, and covered."""
+    density = ZOO[name]
+    found = row(truth=None if density.improper else density.log_z)
+    judged = verdict(found | Sampling(None, None)(density, 201))
+    assert not judged.silent
+    if name == "needle inside 2-d":
+        assert judged.covered
 
 
 @pytest.mark.parametrize(

@@ -124,10 +124,10 @@ def test_a_rarer_mode_is_expected_where_basins_differ():
     assert not modes(4, 50).all_known
     assert not modes(1000, 20).all_known
     assert modes(10_000, 2500, 900).all_known
-    # By Student's t distribution with three degrees of freedom.
+    # By Student's t distribution with two degrees of freedom.
     logs = np.log([1000, 250, 10])
-    variance = (1 + 2 * np.var(logs, ddof=1)) / 3
-    chance = stats.t(3, logs.mean(), np.sqrt(4 / 3 * variance)).cdf(np.log(5))
+    spread = np.sqrt(4 / 3 * np.var(logs, ddof=1))
+    chance = stats.t(2, logs.mean(), spread).cdf(np.log(5))
     np.testing.assert_allclose(modes(1000, 250, 10).chance_of_a_miss, chance)
 
 

@@ -79,11 +79,9 @@ _EFFORT, _LEAST, _MOST = 4e9, 2e5, 2e7
 The others are the least and the most evaluations that this may come to.
 """
 
-_MIN_HITS, CHANCE, _SURELY, _UNLIKE = 5, 0.05, 0.02, 1.0
+_MIN_HITS, CHANCE = 5, 0.05
 """All modes are probably known once each was found as often as the first of these, and
-the chance is below the second that a further one would not have been; the search ends
-early if it is below the third. The last is how unlike modes are in the logarithm of
-their basins, before any is known."""
+the chance is below the second that a further one would not have been."""
 
 MAX_MODES = 100
 """Up to so many are looked for one by one."""
@@ -254,9 +252,7 @@ class Modes:
         draws from: Student's t distribution says how likely one is so small that it
         would have been hit less than `_MIN_HITS` times. The spread is that of the hits
         or of the volumes, whichever is larger: the first lack those that were not
-        found, and beside a wide mode the basin of a narrow one is as its volume. A
-        spread of `_UNLIKE` counts as much as one more mode: two that are alike by
-        chance, or unlike, say little.
+        found, and beside a wide mode the basin of a narrow one is as its volume.
         """
         count = len(self.hits)
         if count < 2:
@@ -266,9 +262,9 @@ class Modes:
         if np.isfinite(self.log_masses).all():
             volumes = self.log_masses - self.log_densities
             variance = max(variance, np.var(volumes, ddof=1))
-        variance = (_UNLIKE**2 + (count - 1) * variance) / count
-        far = (np.log(_MIN_HITS) - logs.mean()) / np.sqrt(variance * (1 + 1 / count))
-        return float(special.stdtr(count, far))
+        spread = np.sqrt(variance * (1 + 1 / count)) + 1e-9
+        far = (np.log(_MIN_HITS) - logs.mean()) / spread
+        return float(special.stdtr(count - 1, far))
 
     @property
     def all_known(self) -> bool:
@@ -441,8 +437,7 @@ def explore(key: PRNGKeyArray, ascents: Ascents, places: Places) -> Modes:
         spent = ascents.num_evaluations - began
         counting = modes.that_count()
         peaks = counting.peaks()
-        sure = peaks.all_known and peaks.chance_of_a_miss < _SURELY
-        known = sure and calm >= _CALM
+        known = peaks.all_known and calm >= _CALM
         share = _SHARE_OF_SEVERAL if len(peaks.points) > 1 else _SHARE_OF_ONE
         allowed = ascents.effort * (share if known else 1)
         if len(counting.points) > MAX_MODES or spent > allowed:
