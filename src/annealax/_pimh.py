@@ -41,7 +41,13 @@ from annealax._work.drive import (
     joined,
     size_of_next_call,
 )
-from annealax._work.executors import Workers, as_message, settings_as, settings_here
+from annealax._work.executors import (
+    Workers,
+    as_message,
+    as_workers,
+    settings_as,
+    settings_here,
+)
 from annealax._work.fingerprint import fingerprint
 
 _SECONDS_PER_CALL = 2.0
@@ -298,11 +304,12 @@ def pimh(
     key_propose, key_accept = jr.split(key)
     what = (propose, functions, configurations)
     total = num_steps * num_chains
+    workers = as_workers(executor)
     with contextlib.ExitStack() as stack:
-        if executor is None:
+        if workers is None:
             advance = _Calls(key_propose, _recorder(*what), total).advance
         else:
-            workers = stack.enter_context(Workers(executor))
+            stack.enter_context(workers)
             advance = _Elsewhere(workers, key_propose, what, total).advance
         work = drive(
             advance,

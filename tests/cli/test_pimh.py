@@ -155,3 +155,23 @@ def rewrite_setting(folder, **changes):
 def test_bad_options(finished, options):
     result = invoke("pimh", finished, *options)
     assert result.exit_code == 2
+
+
+def test_workers_give_the_same_chain(finished, tmp_path):
+    """Which of them does it is no part of the answer."""
+    found = []
+    for name, further in (("here", []), ("there", ["--executor", "processes:1"])):
+        shutil.copytree(finished, tmp_path / name)
+        result = invoke("pimh", tmp_path / name, "--num-steps", 3, *further)
+        assert result.exit_code == 0, result.output
+        with np.load(tmp_path / name / "pimh.npz", allow_pickle=False) as arrays:
+            found.append(arrays["proposed_log_normalizer"])
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("name", ["threads:2", "processes:0", "dask://nowhere", ""])
+def test_absurd_executors_are_one_line(finished, name):
+    result = invoke("pimh", finished, "--executor", name)
+    assert result.exit_code == 2
+    assert len(result.output.strip().splitlines()) == 1
+    assert "executor" in result.output or "scheduler" in result.output

@@ -163,6 +163,15 @@ def as_workers(executor: Any) -> Workers | None:
     return Workers(executor)
 
 
+def named_workers(name: str | None) -> Workers | None:
+    """What `--executor` says, begun at once, so that what is wrong shows early."""
+    if name is None:
+        return None
+    workers = Workers(name)
+    _ = workers.count
+    return workers
+
+
 class _Task:
     """A call, as a message that makes the call when it is read."""
 

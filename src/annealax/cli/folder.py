@@ -32,6 +32,7 @@ import numpy as np
 from annealax._errors import AnnealaxError, InvalidInputError
 from annealax._work.checkpoint import Checkpoint, CheckpointWarning
 from annealax._work.drive import Callback
+from annealax._work.executors import Workers
 from annealax._work.serialise import FileError
 from annealax._work.signals import Interrupted, Signals, deferred_signals
 from annealax._work.together import is_first
@@ -117,12 +118,14 @@ class Workplace:
         output: How it speaks.
         signals: Whether it is asked to stop.
         fresh: Whether it starts, rather than goes on.
+        workers: Where independent parts are made; None for this process.
     """
 
     folder: RunFolder
     output: Output
     signals: Signals
     fresh: bool
+    workers: Workers | None = None
 
     @property
     def path(self) -> Path:

@@ -63,6 +63,13 @@ Processes = Annotated[
 Rank = Annotated[
     int | None, typer.Option(help="Which of them this is, with --distributed.")
 ]
+Executor = Annotated[
+    str | None,
+    typer.Option(
+        help="Where independent parts are made: processes:4, dask (on this machine) or "
+        "dask://HOST:PORT; in this process if not given. The numbers stay the same.",
+    ),
+]
 CheckpointSeconds = Annotated[float, typer.Option(help="Seconds between checkpoints.")]
 
 _METHODS = ("craft", "aft", "aft-simple", "snf", "vi", "smc", "ais")
@@ -285,6 +292,7 @@ def run(
 def resume_run(
     run: Annotated[Path, typer.Argument(help="Folder of an interrupted run.")],
     devices: Devices = None,
+    executor: Executor = None,
     distributed: Distributed = False,
     coordinator: Coordinator = None,
     processes: Processes = None,
@@ -296,12 +304,14 @@ def resume_run(
 
     On any number of devices and processes: the numbers stay the same.
     """
+    from annealax._work.executors import named_workers
     from annealax.cli import work
     from annealax.cli.devices import Where
     from annealax.cli.output import Output
 
     with Where(devices, distributed, coordinator, processes, rank).used():
-        work.resume(run, Output(quiet=quiet, as_json=as_json))
+        workers = named_workers(executor)
+        work.resume(run, Output(quiet=quiet, as_json=as_json), workers)
 
 
 @app.command("compare")
@@ -381,10 +391,12 @@ def particle_mcmc(
     seed: Seed = 0,
     checkpoint_seconds: CheckpointSeconds = 60.0,
     devices: Devices = None,
+    executor: Executor = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Particle MCMC with the sampler of a finished run: exact expectations."""
+    from annealax._work.executors import named_workers
     from annealax.cli import work
     from annealax.cli.devices import Where
     from annealax.cli.output import Output
@@ -397,8 +409,10 @@ def particle_mcmc(
         seed=seed,
         checkpoint_seconds=checkpoint_seconds,
     )
+    output = Output(quiet=quiet, as_json=as_json)
     with Where(devices).used():
-        work.start(job, run, Output(quiet=quiet, as_json=as_json), existing=True)
+        workers = named_workers(executor)
+        work.start(job, run, output, existing=True, workers=workers)
 
 
 @app.command()
@@ -440,11 +454,13 @@ def sample(
         list[str] | None,
         typer.Option(help="Prior probability of a model: FUNCTION=NUMBER."),
     ] = None,
+    executor: Executor = None,
     out: Out = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Sample a log density, with everything chosen for you; or compare several."""
+    from annealax._work.executors import named_workers
     from annealax.cli import work
     from annealax.cli.output import Output
     from annealax.cli.sample import (
@@ -474,15 +490,17 @@ def sample(
             budget=budget,
             flow=flow,
         )
+    workers = named_workers(executor)
     title = f"{functions[0].replace(':', '-')}-seed{seed}"
     if len(jobs) == 1:
-        work.start(jobs[names[0]], out or Path("runs") / title, output)
+        path = out or Path("runs") / title
+        work.start(jobs[names[0]], path, output, workers=workers)
         return
     base = out or Path("runs") / f"compare-{'-'.join(names)}-seed{seed}"
     for job in jobs.values():  # what is wrong shows before the first is sampled
         work.COMMANDS[job.command].prepare(job, base)
     folders = {
-        name: work.start(job, base / name, output, title=f"{name}:")
+        name: work.start(job, base / name, output, title=f"{name}:", workers=workers)
         for name, job in jobs.items()
     }
     compare(folders, base, priors, output)

@@ -41,6 +41,7 @@ def work(place: Workplace, job: ChainJob, ready: tuple[str, Proposal]) -> Done:
         callback=place.callbacks("pimh"),
         progress=place.output.progress,
         checkpoint=store,
+        executor=place.workers,
     )
     content = {
         "name": name,

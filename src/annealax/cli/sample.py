@@ -54,6 +54,7 @@ def work(place: Workplace, job: SampleJob, density: Callable[[Any], Any]) -> Don
             progress=live,
             callback=[*place.callbacks("replicates"), live.watch, stop_if_asked],
             checkpoint=place.checkpoint(),
+            executor=place.workers,
         )
     exact = density.log_normalizer if isinstance(density, AbstractTarget) else None
     folder, answer = place.folder, as_json(job, result)

@@ -1,5 +1,6 @@
 """Starting and resuming: the same work, on a job that is made or loaded."""
 
+import dataclasses
 import json
 import tempfile
 from collections.abc import Mapping
@@ -7,7 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from annealax import report
-from annealax._errors import AnnealaxError
+from annealax._errors import AnnealaxError, InvalidInputError
+from annealax._work.executors import Workers
 from annealax._work.serialise import FileError
 from annealax._work.signals import deferred_signals
 from annealax._work.together import agreed_bytes, is_first, together
@@ -52,9 +54,18 @@ COMMANDS: Mapping[str, Command] = {
 }
 """By name; `annealax.experiments.jobs.JOBS` has what each is asked for."""
 
+_INDEPENDENT = ("sample", "pimh")
+"""Those whose parts may be made by workers."""
+
 
 def start(
-    job: Job, path: Path, speech: Output, *, title: str = "", existing: bool = False
+    job: Job,
+    path: Path,
+    speech: Output,
+    *,
+    title: str = "",
+    existing: bool = False,
+    workers: Workers | None = None,
 ) -> Path:
     """Do a job from the beginning; returns the folder that it is in.
 
@@ -64,6 +75,7 @@ def start(
         speech: How to speak.
         title: What is said first, once it is clear that the work can begin.
         existing: Whether to work in the folder as it is, on top of what it holds.
+        workers: Where independent parts are made; None for this process.
     """
     if not is_first():
         path, speech = Path(tempfile.mkdtemp()), Output(quiet=True)
@@ -72,11 +84,11 @@ def start(
         folder = RunFolder(path, existing=existing)
         if title:
             speech.say(title)
-        _do(job, ready, folder, speech, fresh=True)
+        _do(job, ready, folder, speech, fresh=True, workers=workers)
     return folder.path
 
 
-def resume(path: Path, speech: Output) -> None:
+def resume(path: Path, speech: Output, workers: Workers | None = None) -> None:
     """Bring what a folder holds to its end: its own work, or chains on top of it.
 
     Raises:
@@ -97,13 +109,18 @@ def resume(path: Path, speech: Output) -> None:
             else:
                 speech.tell(text)
             return
+    if workers is not None and job.command not in _INDEPENDENT:
+        raise InvalidInputError(
+            f"--executor is for `annealax {'` and `annealax '.join(_INDEPENDENT)}`, "
+            f"but {path} holds one of `annealax {job.command}`: leave it out."
+        )
     try:
         ready = COMMANDS[job.command].prepare(job, path)
     except FileError:
         raise
     except AnnealaxError as error:
         raise FileError(f"{path / job.file}: {error}") from error
-    _do(job, ready, folder, speech, fresh=False)
+    _do(job, ready, folder, speech, fresh=False, workers=workers)
 
 
 def _like_first(path: Path) -> Path:
@@ -131,9 +148,16 @@ def _is_finished(job: Job, folder: RunFolder) -> bool:
 
 
 def _do(
-    job: Job, ready: Any, folder: RunFolder, speech: Output, *, fresh: bool
+    job: Job,
+    ready: Any,
+    folder: RunFolder,
+    speech: Output,
+    *,
+    fresh: bool,
+    workers: Workers | None,
 ) -> None:
-    with working(speech, folder, job.command, fresh=fresh) as place:
+    with working(speech, folder, job.command, fresh=fresh) as here:
+        place = dataclasses.replace(here, workers=workers)
         if fresh:
             prefix = "" if job.file == SETTINGS else f"{job.command}_"
             folder.write_json(f"{prefix}environment.json", environment())
