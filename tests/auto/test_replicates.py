@@ -1,5 +1,9 @@
 """Replicates on workers: the answer of one process, to the bit, whatever happens."""
 
+import os
+import signal
+import threading
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -49,3 +53,34 @@ def test_two_processes_give_the_same_bits_and_fill_the_checkpoint(alone, tmp_pat
 def test_what_is_not_an_executor_is_an_error():
     with pytest.raises(ax.InvalidInputError, match="executor"):
         sample(2.0, executor="many")
+
+
+def test_a_worker_of_dask_that_is_killed_changes_nothing(alone):
+    """By kill -9 in the middle of a replicate: another makes it, with the same bits."""
+    distributed = pytest.importorskip("distributed")
+    killed = []
+
+    def kill(client, workers, done):
+        while not done.wait(0.05):
+            busy = [name for name, tasks in client.processing().items() if tasks]
+            if busy:
+                killed.append(busy[0])
+                os.kill(workers[busy[0]], signal.SIGKILL)
+                return
+
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    )
+    with cluster, distributed.Client(cluster) as client:
+        done = threading.Event()
+        workers = client.run(os.getpid)
+        thread = threading.Thread(target=kill, args=(client, workers, done))
+        thread.start()
+        try:
+            found = sample(2.0, executor=client)
+        finally:
+            done.set()
+            thread.join()
+        assert killed
+        assert killed[0] not in client.scheduler_info()["workers"]
+    same(alone, found)
