@@ -33,6 +33,12 @@ def test_what_has_an_integral_does_not_escape():
     assert _escapes(floor, 2) == 0
 
 
+def test_copies_of_one_particle_do_not_escape():
+    ascents = Ascents(CountedDensity(lambda x: -0.5 * jnp.sum(x**2), 2))
+    x = np.repeat(np.array([[0.5, -1.0], [1.0, 2.0]]), [1500, 500], axis=0)
+    assert share_of_escapes(jr.key(0), ascents, x, np.full(2000, 1 / 2000)) == 0
+
+
 def test_what_has_no_integral_escapes():
     features = np.random.default_rng(1).normal(size=(30, 3)).astype(np.float32)
     signs = np.sign(features[:, 0])

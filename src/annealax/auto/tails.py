@@ -62,4 +62,6 @@ def share_of_escapes(
     with np.errstate(invalid="ignore"):
         slope = (shells[-1] - shells[far]) / (log_t[-1] - log_t[far])
         counts = shells[-1] > shells[0] - _COUNTS
-    return float(np.mean((slope > -_FALLS) & counts))
+    # Copies of the particle at the centre have no direction.
+    apart = np.any(x[index] != centre, axis=1)
+    return float(np.mean((slope > -_FALLS) & counts & apart))
