@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.random as jr
+from flowjax.bijections import AbstractBijection
 
 import annealax as ax
 from _timing import measure, peak_memory, print_table
@@ -32,7 +33,7 @@ class Case(NamedTuple):
 
     name: str
     path: ax.GeometricPath
-    flow: ax.flows.AbstractBijection
+    flow: AbstractBijection
     num_particles: int
 
     @property

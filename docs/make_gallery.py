@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 
 import jupytext
-from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
@@ -28,9 +27,7 @@ def run(name: str, folder: Path) -> tuple[Path, Path]:
     notebook = jupytext.read(SCRIPTS[name])
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
     place = {"metadata": {"path": str(folder)}}
-    # Through files, so that no port is opened.
-    kernel = AsyncKernelManager(transport="ipc", ip=str(folder / "kernel"))
-    NotebookClient(notebook, km=kernel, timeout=900, resources=place).execute()
+    NotebookClient(notebook, timeout=900, resources=place).execute()
     for index, cell in enumerate(notebook.cells):  # the same again, where it can be
         cell["id"] = f"{name}-{index}".replace("_", "-")
         cell.metadata.clear()

@@ -34,8 +34,10 @@ def case(request):
     path = ax.GeometricPath(None, target, 8)
     sampler = ax.Sampler(path, ax.kernels.HMC(0.2, 5, 2), num_particles=20_000)
     small = ax.Sampler(path, sampler.kernel, num_particles=500)
-    craft = ax.CRAFT(small, optax.adam(1e-2))
-    flows = ax.fit(jr.key(0), craft, build(jr.key(1)), num_steps=60).flows
+    # With larger steps one fit in some twenty ends with a flow whose weights have so
+    # heavy a tail that the error bar of one pass is too small.
+    craft = ax.CRAFT(small, optax.adam(3e-3))
+    flows = ax.fit(jr.key(0), craft, build(jr.key(1)), num_steps=200).flows
     return target, exact, sampler, small, flows
 
 

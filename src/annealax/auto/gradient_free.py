@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
-from scipy.optimize import brentq
 
 from annealax._estimates import logsumexp
 from annealax._keys import named_key
@@ -281,6 +280,8 @@ def _next_beta(log_weights: np.ndarray, slope: np.ndarray, beta: float) -> float
         return 1.0
     if excess(lowest) <= 0:
         return beta + 1e-7
+    from scipy.optimize import brentq  # noqa: PLC0415 (loaded where it is used)
+
     delta = math.exp(brentq(excess, lowest, highest, xtol=1e-4))
     # Always forward, in single precision.
     reached = beta + max(delta, 1e-6 * (beta + 1e-3))

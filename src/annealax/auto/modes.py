@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
-from scipy import special
 
 from annealax._device import to_device
 from annealax._jit import quick_jit
@@ -264,6 +263,8 @@ class Modes:
             variance = max(variance, np.var(volumes, ddof=1))
         spread = np.sqrt(variance * (1 + 1 / count)) + 1e-9
         far = (np.log(_MIN_HITS) - logs.mean()) / spread
+        from scipy import special  # noqa: PLC0415 (loaded where it is used)
+
         return float(special.stdtr(count - 1, far))
 
     @property
