@@ -5,11 +5,14 @@ Public names are listed in `_public`, which is imported with the first of them: 
 what is built on it take a second, and `annealax --help` needs none of it.
 """
 
+from annealax import _command_start as _command_start  # signals: before all else
+
+# isort: split
+
 import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from annealax import _command_start as _command_start
 from annealax import _compiler
 
 if TYPE_CHECKING:

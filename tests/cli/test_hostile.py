@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +17,7 @@ COMMAND = ["run", "bimodal", "--method", "smc", *(f"--set={text}" for text in TI
 START = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-os.execv(sys.executable, [sys.executable, "-m", "annealax", *sys.argv[1:]])
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
@@ -34,21 +33,75 @@ def test_a_terminal_that_knows_ascii_only(tmp_path):
     assert "SMC" in output
 
 
-@pytest.mark.parametrize("delay", [0.3, 1.0])
-def test_ctrl_c_while_the_package_is_imported(tmp_path, delay):
-    process = subprocess.Popen(
-        [sys.executable, "-c", START, *COMMAND, "--out", str(tmp_path / "run")],
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", START, *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    time.sleep(delay)
-    process.send_signal(signal.SIGINT)
-    output = process.communicate()
-    assert process.returncode in (130, -signal.SIGINT)  # the latter: before Python is
-    assert output == ("", "")
+
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.mark.parametrize("signum", SIGNALS)
+@pytest.mark.parametrize(
+    "module", ["annealax._command_start", "numpy", "annealax.experiments.jobs"]
+)
+def test_a_signal_while_the_package_is_imported(tmp_path, module, signum):
+    """Sent as soon as Python says that it has this module."""
+    command = ["-X", "importtime", "-m", "annealax", *COMMAND]
+    process = start(*command, "--out", tmp_path / "run")
+    for line in process.stderr:
+        if line.split("|")[-1].strip() == module:
+            process.send_signal(signum)
+            break
+    output, errors = process.communicate()
+    assert process.returncode == 128 + signum
+    said = [line for line in errors.splitlines() if "import time:" not in line]
+    assert said == [f"Stopped by {signum.name}."]
+    assert output == ""
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+OWN = """
+import os, signal
+from annealax.experiments.problems.synthetic import Bimodal
+
+class Mine(Bimodal):
+    pass
+
+def send():
+    os.kill(os.getpid(), signal.{})
+
+def write_and_send(descriptor):
+    os.fsync = fsync
+    send()
+    fsync(descriptor)
+
+fsync = os.fsync
+{}
+"""
+
+
+@pytest.mark.parametrize("signum", SIGNALS)
+@pytest.mark.parametrize("moment", ["before", "during"])
+def test_a_signal_before_and_during_the_first_file(tmp_path, signum, moment):
+    action = {"before": "send()", "during": "os.fsync = write_and_send"}[moment]
+    own, folder = tmp_path / "own.py", tmp_path / "run"
+    own.write_text(OWN.format(signum.name, action))
+    process = start("-m", "annealax", "run", own, *COMMAND[2:], "--out", folder)
+    _, errors = process.communicate()
+    assert process.returncode == 128 + signum
+    *_, last = errors.splitlines()
+    if moment == "before":
+        assert errors == f"Stopped by {signum.name}.\n"
+        assert not folder.exists()
+    else:
+        assert last == f"Stopped. To go on: annealax resume {folder}"
+        assert not list(folder.rglob("*.part"))
+
+
+@pytest.mark.parametrize("signum", SIGNALS)
 def test_a_signal_while_the_first_file_is_written(tmp_path, monkeypatch, signum):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     replacing, sent = os.fsync, []

@@ -15,6 +15,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from annealax import _command_start
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SHOW_CURSOR = "\x1b[?25h"  # a progress bar may have hidden it
 
@@ -60,6 +62,21 @@ class Signals:
         self.pending = signum
 
 
+def interrupt(signum: int, frame: FrameType | None) -> None:
+    """The handler of a command where there is no loop: what is open gets closed."""
+    del frame
+    raise Interrupted(_command_start.words(signum), signum)
+
+
+_REPLACEABLE = (
+    signal.SIG_DFL,
+    signal.default_int_handler,
+    _command_start.stop,
+    _command_start.stop_silently,
+    interrupt,
+)
+"""Python's own handlers, and those of the command."""
+
 _active: list[Signals] = []
 
 
@@ -77,9 +94,8 @@ def deferred_signals() -> Iterator[Signals]:
     if threading.current_thread() is not threading.main_thread():
         yield signals
         return
-    defaults = (signal.SIG_DFL, signal.default_int_handler)
     before = {s: signal.getsignal(s) for s in _SIGNALS}
-    ours = [s for s, handler in before.items() if handler in defaults]
+    ours = [s for s, handler in before.items() if handler in _REPLACEABLE]
     with _watching() if ours else contextlib.nullcontext():
         _active.append(signals)
         try:

@@ -1,12 +1,13 @@
 """The command `annealax`: its arguments, and what each becomes."""
 
 import codecs
+import contextlib
 import functools
 import importlib
 import io
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -103,17 +104,20 @@ def _plain_characters(error: UnicodeError) -> tuple[str, int]:
 
 
 def _clean_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Our own errors, and those of the disk, become one line and exit code 2."""
+    """What ends a command is one line: exit code 2 for errors, 128 + N for signals."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> None:
         importlib.import_module("annealax.cli.work")  # takes seconds
-        if signal.getsignal(signal.SIGINT) is _command_start.stop:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            command(*args, **kwargs)
+            with _interrupting():
+                command(*args, **kwargs)
         except BrokenPipeError:
             raise
+        except KeyboardInterrupt as error:
+            signum = getattr(error, "signum", signal.SIGINT)
+            print(_command_start.words(signum), file=sys.stderr)
+            raise SystemExit(128 + signum) from None
         except AnnealaxError as error:
             text = str(error)
         except OSError as error:
@@ -125,6 +129,22 @@ def _clean_errors(command: Callable[..., None]) -> Callable[..., None]:
         raise SystemExit(2)
 
     return wrapped
+
+
+@contextlib.contextmanager
+def _interrupting() -> Iterator[None]:
+    """Signals that would end the command at once let it close what is open."""
+    from annealax._work.signals import interrupt
+
+    both = (signal.SIGINT, signal.SIGTERM)
+    ours = [each for each in both if signal.getsignal(each) is _command_start.stop]
+    for each in ours:
+        signal.signal(each, interrupt)
+    try:
+        yield
+    finally:
+        for each in ours:
+            signal.signal(each, _command_start.stop)
 
 
 def _version(value: bool) -> bool:

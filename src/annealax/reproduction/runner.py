@@ -11,6 +11,7 @@ import datetime
 import multiprocessing
 import os
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -198,6 +199,7 @@ def _side_by_side(
                 name, error = answers.get(timeout=_POLL_SECONDS)
             except queue.Empty:
                 if not working or any(process.exitcode for process in processes):
+                    stop_if_asked()  # Ctrl-C reaches them, too, while they start
                     raise InvalidInputError(
                         "a process at the side was ended, perhaps for want of memory; "
                         "what is finished is kept: go on with fewer --workers."
@@ -219,6 +221,7 @@ def _side_by_side(
 
 def _work(todo: Any, answers: Any, facts: tuple[Any, ...], cache: str | None) -> None:
     """What a process at the side does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: its parent ends it in order
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     seed, scale, folder, seconds = facts
     store = Checkpoint(Path(folder), every_seconds=seconds)
