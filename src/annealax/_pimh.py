@@ -219,11 +219,15 @@ class Chain(NamedTuple):
             return f"{text}: too noisy; use about {best} particles, or train longer"
         if variance < 0.5:
             return (
-                f"{text}: below 1, so {max(best, 1)} particles would mix about as well "
-                "per iteration at a fraction of the cost; keep more only if memory "
-                "and vectorisation make them cheap"
+                f"{text}: below 1, so {_particles(best)} would mix about as well per "
+                "iteration at a fraction of the cost; keep more only if memory and "
+                "vectorisation make them cheap"
             )
         return f"{text}: near 1, the best use of a budget"
+
+
+def _particles(count: int) -> str:
+    return "one particle" if count == 1 else f"{count} particles"
 
 
 class ChainSnapshot(NamedTuple):

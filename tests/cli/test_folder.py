@@ -148,6 +148,16 @@ def start_on_a_small_disk(size, *arguments):
     )  # fmt: skip
 
 
+def test_no_room_for_the_first_file_of_a_sample(tmp_path):
+    folder = tmp_path / "run"
+    command = ("sample", "jax.numpy:sum", "--shape", "2", "--out", folder)
+    result = start_on_a_small_disk(100, *command)
+    assert result.returncode == 2
+    assert result.stderr.startswith("Error: cannot write")
+    assert result.stderr.count("\n") == 1
+    assert {file.name for file in folder.iterdir()} <= {".lock", "status.json"}
+
+
 @pytest.mark.parametrize("size", [0, 600, 30_000])
 def test_a_disk_that_fills_up(tmp_path, size):
     """One line, exit code 2, no half file; with space again, `resume` ends the work."""

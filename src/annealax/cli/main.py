@@ -177,7 +177,7 @@ def list_experiments(
     from annealax.cli.output import new_console
     from annealax.experiments.registry import (
         EXPERIMENTS,
-        find_experiment,
+        find_experiments,
         registered_experiments,
     )
 
@@ -189,16 +189,16 @@ def list_experiments(
     table.add_column("what it is")
     for name in [*EXPERIMENTS, *registered_experiments(), *(files or ())]:
         try:
-            found = find_experiment(name)
-            target = found.experiment().target()
+            listed = [(f, f.experiment().target()) for f in find_experiments(name)]
         except AnnealaxError as error:
             if name in (files or ()):
                 raise
             table.add_row(name, "?", "?", str(error))  # of a package that is broken
             continue
-        shape = " x ".join(map(str, target.shape))
-        what = _summary(found.experiment)
-        table.add_row(found.name, shape, _exact(target.log_normalizer), what)
+        for found, target in listed:
+            shape = " x ".join(map(str, target.shape))
+            what = _summary(found.experiment)
+            table.add_row(found.name, shape, _exact(target.log_normalizer), what)
     console.print(table)
     console.print("annealax show NAME: its settings. annealax run NAME: run it.")
 
@@ -441,8 +441,8 @@ def sample(
     functions: Annotated[
         list[str],
         typer.Argument(
-            help="Log density, as module:function, or model of NumPyro, PyMC or Stan; "
-            "several are compared by evidence.",
+            help="Log density, as module:function or file.py:function, or model of "
+            "NumPyro, PyMC or Stan; several are compared by evidence.",
             metavar="FUNCTION...",
         ),
     ],
@@ -489,6 +489,7 @@ def sample(
         parse_region,
         parse_shape,
         parse_support,
+        path_name,
         short_names,
     )
     from annealax.experiments.jobs import SampleJob
@@ -511,7 +512,7 @@ def sample(
             flow=flow,
         )
     workers = named_workers(executor)
-    title = f"{functions[0].replace(':', '-')}-seed{seed}"
+    title = f"{path_name(functions[0])}-seed{seed}"
     if len(jobs) == 1:
         path = out or Path("runs") / title
         work.start(jobs[names[0]], path, output, workers=workers)

@@ -160,7 +160,13 @@ def short_names(functions: Sequence[str]) -> list[str]:
     names = [function.rpartition(":")[2] for function in functions]
     if len(set(names)) == len(names):
         return names
-    return [function.replace(":", "-") for function in functions]
+    return [path_name(function) for function in functions]
+
+
+def path_name(function: str) -> str:
+    """A function as a part of the name of a folder."""
+    name = function.replace(".py:", "-").replace(":", "-")
+    return "-".join(part for part in Path(name).parts if part not in ("/", ".."))
 
 
 def parse_priors(

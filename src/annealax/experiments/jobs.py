@@ -42,7 +42,7 @@ from annealax.experiments.comparison import find_methods
 from annealax.experiments.experiment import Count, Experiment, Positive, Problem
 from annealax.experiments.files import damaged, finished_file, read_json
 from annealax.experiments.methods import Method, find_method
-from annealax.experiments.registry import find_experiment, import_module
+from annealax.experiments.registry import find_experiment, import_file, import_module
 from annealax.experiments.settings import Settings, explain, format_value
 from annealax.flows.base import replicate
 from annealax.models import Model, from_pymc
@@ -112,6 +112,11 @@ class MainJob(Job):
         settings: All settings.
     """
 
+    answer_file: ClassVar[str] = "table.json"
+    """What is answered in a few numbers."""
+    arrays_file: ClassVar[str | None] = "result.npz"
+    """All arrays, if it leaves any."""
+
     name: str
     method: str
     overrides: dict[str, Any] = {}
@@ -127,7 +132,7 @@ class MainJob(Job):
         del num_particles
         raise InvalidInputError(
             f"{folder} was made by `annealax {self.command}`, which leaves no sampler "
-            "behind; give a folder of `annealax run`."
+            "behind; give a folder of `annealax run` or `annealax sample`."
         )
 
 
@@ -192,6 +197,8 @@ class CompareJob(ExperimentJob):
 
     command: Literal["compare"] = "compare"
     result: ClassVar[str] = "compare.json"
+    answer_file: ClassVar[str] = "compare.json"
+    arrays_file: ClassVar[str | None] = "compare.npz"
     budget: Budget
     num_repeats: int = Field(ge=1)
 
@@ -315,6 +322,7 @@ class TrainVAESettings(Settings):
 class TrainVAEJob(MainJob):
     """`annealax train-vae`: the decoder of a VAE."""
 
+    answer_file: ClassVar[str] = "vae.json"
     command: Literal["train-vae"] = "train-vae"
     name: Literal["vae-decoder"] = "vae-decoder"
     method: Literal["train-vae"] = "train-vae"
@@ -363,6 +371,8 @@ class ReproduceJob(MainJob):
 
     command: Literal["reproduce"] = "reproduce"
     result: ClassVar[str] = "reproduction.json"
+    answer_file: ClassVar[str] = "reproduction.json"
+    arrays_file: ClassVar[str | None] = None
     name: Literal["reproduction"] = "reproduction"
     method: Literal["reproduce"] = "reproduce"
     figures: tuple[Annotated[int, Field(ge=1, le=8)], ...] = Field(min_length=1)
@@ -407,7 +417,7 @@ def load_job(folder: Path, file: str = SETTINGS) -> Any:
 
 
 def find_density(reference: str) -> Callable[[Any], Any]:
-    """The function that `module:function` names; modules of this folder count."""
+    """The function that `module:function` or `file.py:function` names."""
     module, name = _module_of(reference)
     function = getattr(module, name, None)
     if not callable(function):
@@ -445,8 +455,10 @@ def _is_pymc(found: Any) -> bool:
 
 
 def _module_of(reference: str) -> tuple[ModuleType, str]:
-    """The module and the name of `module:name`; modules of this folder count."""
-    module_name, _, name = reference.partition(":")
+    """The module, or the file, and the name; modules of this folder count."""
+    module_name, _, name = reference.rpartition(":")
+    if module_name.endswith(".py") and name.isidentifier():
+        return import_file(Path(module_name).resolve()), name
     if not module_name or not name.isidentifier():
         raise InvalidInputError(
             f"give the density as module:function, such as model:log_density for the "

@@ -101,6 +101,15 @@ def find_experiment(reference: str) -> Found:
     return Found(reference, None, _registered(registered[reference]))
 
 
+def find_experiments(reference: str) -> list[Found]:
+    """As `find_experiment`, but all of a file that holds several."""
+    if reference.endswith(".py"):
+        own = _own(import_file(Path(reference).resolve()))
+        if len(own) > 1:
+            return [find_experiment(f"{reference}:{name}") for name in own]
+    return [find_experiment(reference)]
+
+
 def registered_experiments() -> dict[str, importlib.metadata.EntryPoint]:
     """What installed packages register, by name."""
     return {each.name: each for each in importlib.metadata.entry_points(group=GROUP)}
@@ -159,11 +168,7 @@ def _class_in(module: ModuleType, name: str, reference: str) -> type[Experiment]
                 f"{reference} is a function, not an experiment: `annealax sample "
                 f"{module.__name__}:{name} --shape ...` samples a log density."
             )
-    own = {
-        key: each
-        for key, each in vars(module).items()
-        if _is_experiment(each) and each.__module__ == module.__name__
-    }
+    own = _own(module)
     if not name and len(own) == 1:
         return next(iter(own.values()))
     if name and own:
@@ -177,6 +182,15 @@ def _class_in(module: ModuleType, name: str, reference: str) -> type[Experiment]
         f"{reference}: there is no experiment in it, a class that derives from "
         "annealax.experiments.Experiment and has a target and a flow."
     )
+
+
+def _own(module: ModuleType) -> dict[str, type[Experiment]]:
+    """The experiments that a module defines, by name."""
+    return {
+        key: each
+        for key, each in vars(module).items()
+        if _is_experiment(each) and each.__module__ == module.__name__
+    }
 
 
 def _is_experiment(value: Any) -> bool:

@@ -154,17 +154,23 @@ class Run:
 
     @functools.cached_property
     def table(self) -> dict[str, Any]:
-        """The final table, `table.json`, with times."""
-        return read_json(self.path / "table.json", RootModel[dict[str, Any]]).root
+        """What was answered, with times: `table.json`, or `compare.json` and so on."""
+        return read_json(
+            self.path / self.job.answer_file, RootModel[dict[str, Any]]
+        ).root
 
     @functools.cached_property
     def arrays(self) -> dict[str, np.ndarray]:
-        """All arrays of `result.npz`, by name."""
-        return read_arrays(self.path / "result.npz")
+        """All arrays of `result.npz`, or of `compare.npz`, by name."""
+        if self.job.arrays_file is None:
+            raise self._lacks("arrays")
+        return read_arrays(self.path / self.job.arrays_file)
 
     @functools.cached_property
     def result(self) -> Any:
         """The first pass as a `Result`; of `annealax sample`, its `Draws`."""
+        if not isinstance(self.job, RunJob | SampleJob):
+            raise self._lacks("one result")
         arrays, file = self.arrays, self.path / "result.npz"
         try:
             return _draws(arrays) if self.job.command == "sample" else _result(arrays)
@@ -174,12 +180,13 @@ class Run:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the parameters of `annealax sample`, in order; empty if none."""
-        return tuple(_named(self.arrays, "x_"))
+        of_parameters = isinstance(self.job, SampleJob)
+        return tuple(_named(self.arrays, "x_")) if of_parameters else ()
 
     @functools.cached_property
     def history(self) -> History | None:
         """The training, if there was one."""
-        if "history_loss" not in self.arrays:
+        if not isinstance(self.job, RunJob) or "history_loss" not in self.arrays:
             return None
         return History(*(self.arrays[f"history_{name}"] for name in History._fields))
 
@@ -195,11 +202,14 @@ class Run:
 
     def _of_a_run(self) -> RunJob:
         if not isinstance(self.job, RunJob):
-            raise InvalidInputError(
-                f"{self.path} was made by `annealax {self.job.command}`: it has no one "
-                "sampler."
-            )
+            raise self._lacks("one sampler")
         return self.job
+
+    def _lacks(self, what: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"{self.path} was made by `annealax {self.job.command}`: it has no {what}; "
+            "what it answered is in `table`."
+        )
 
 
 class _ChainAnswer(BaseModel):
