@@ -125,7 +125,10 @@ class Browser:
     def evaluate(self, expression):
         """The value of an expression in the page."""
         answer = self.call(
-            "Runtime.evaluate", expression=expression, returnByValue=True
+            "Runtime.evaluate",
+            expression=expression,
+            returnByValue=True,
+            awaitPromise=True,
         )
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")

@@ -1,5 +1,6 @@
 """Charts: limits, marks where they belong, and SVG that fits into a page."""
 
+import json
 import re
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -47,7 +48,7 @@ def test_transitions_are_labelled_with_beta():
 def test_an_absurd_transition_does_not_set_the_axis(far):
     panel = charts.ladder_panels(ladder([0.5, far, 0.25]))[0]
     (axis,) = axes_of(panel)
-    assert axis.get_ylim() == (0, 10)
+    assert axis.get_ylim() == (0, pytest.approx(1.15 * 0.5))  # bars can be read
     assert "more than 10" in panel.caption
     (marks,) = axis.lines
     np.testing.assert_array_equal(marks.get_xdata(), [2])
@@ -104,6 +105,49 @@ def test_a_corner_has_marginals_and_pairs():
     assert len(shown) == 6
     labels = {axis.get_xlabel() for axis in shown} - {""}
     assert labels == {"a", "b", "c"}
+    shown_labels = {a.get_xlabel() for a in shown if a.xaxis.label.get_visible()}
+    assert shown_labels == labels
+    assert sum(axis.xaxis.label.get_visible() for axis in shown) == 3  # at the edge
+
+
+def test_the_prior_lies_beside_the_posterior():
+    """As high as its density, though its bins are wider than those of the draws."""
+    rng = np.random.default_rng(0)
+    values, prior = rng.normal(size=(2000, 2)), rng.uniform(-20, 20, size=(9000, 2))
+    draws = named_draws({"": values}, np.ones(2000), prior={"": prior})
+    axis = Figure().subplots()
+    charts.draw_marginal(axis, draws, 0)
+    filled, outline = axis.patches
+    assert to_hex(outline.get_edgecolor()) == charts.GOLD
+    mass, edges, _ = filled.get_data()
+    heights, _, _ = outline.get_data()
+    width = edges[1] - edges[0]
+    np.testing.assert_allclose(heights / width, 1 / 40, rtol=0.25)
+    assert mass.sum() == pytest.approx(1, abs=0.01)
+    words, _ = charts.main_draws(draws)
+    assert words.endswith("Gold: the prior.")
+    pair = charts.corner(draws).axes[2]
+    assert [len(line.get_xdata()) for line in pair.lines] == [400, 800]
+
+
+def test_lines_of_a_pair_hold_half_and_nine_tenths():
+    """Of a normal: ellipses whose radius is known, whichever way weights are spread."""
+    rng = np.random.default_rng(0)
+    wide = 1.5 * rng.normal(size=(60_000, 2))
+    logs = 0.5 * np.sum(wide**2, axis=1) * (1 / 1.5**2 - 1)
+    weights = np.exp(logs - logs.max())
+    axis = charts.corner(named_draws({"": wide}, weights)).axes[2]
+    (lines,) = axis.collections
+    radii = [np.hypot(*path.vertices.T).mean() for path in lines.get_paths()]
+    exact = np.sqrt(-2 * np.log([0.1, 0.5]))
+    np.testing.assert_allclose(radii, exact, rtol=0.06)
+
+
+def test_few_draws_have_no_lines():
+    rng = np.random.default_rng(0)
+    draws = named_draws({"": rng.normal(size=(60, 2))}, np.ones(60))
+    assert not charts.corner(draws).axes[2].collections
+    assert "Lines" not in charts.main_draws(draws)[0]
 
 
 def test_a_corner_shows_at_most_eight_parameters():
@@ -171,6 +215,7 @@ def test_an_answer_in_memory_is_drawn():
     sample = SimpleNamespace(
         space=SimpleNamespace(named=True),
         values=shown,
+        prior_draws=lambda: {name: 3 * value for name, value in shown.items()},
         weights=np.full(count, 1 / count),
         steps=SimpleNamespace(**lists),
         betas=np.linspace(0, 1, steps + 1),
@@ -231,6 +276,22 @@ def test_words_are_escaped():
 def test_the_same_numbers_give_the_same_chart():
     panel = charts.weights_panel(np.arange(5.0))
     assert svg_of(panel) == svg_of(panel)
+
+
+def test_a_page_can_tell_the_numbers_of_a_chart():
+    panel = charts.ladder_panels(ladder([1, 2]))[1]
+    figure = charts.alone(panel)
+    root = ElementTree.fromstring(charts.svg(figure, "c1", "words"))
+    (found,) = json.loads(root.get("data-axes"))
+    assert found["x"]["words"] == ["0.25", "1"]  # inverse temperatures, not places
+    assert found["x"]["name"].startswith("inverse temperature")
+    assert found["y"]["ends"] == [0, 104]
+    left, top, width, height = found["box"]
+    box = figure.axes[0].get_window_extent()
+    assert left * figure.bbox.width == pytest.approx(box.x0, abs=0.1)
+    assert (1 - top) * figure.bbox.height == pytest.approx(box.y1, abs=0.1)
+    assert width * figure.bbox.width == pytest.approx(box.width, abs=0.1)
+    assert height * figure.bbox.height == pytest.approx(box.height, abs=0.1)
 
 
 # Limits.

@@ -1,16 +1,19 @@
 """Pages: what they say, that they are whole, and that nothing leaks in."""
 
 import base64
+import hashlib
 import json
 import re
 import shlex
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tests_run_folder as made_up
 
 from annealax import FileError, InvalidInputError, report
+from annealax.report import page
 from annealax.report.page import labels, render, render_runs
 from annealax.report.read import read
 
@@ -36,7 +39,7 @@ class Reader(HTMLParser):
         assert self.stack.pop() == tag
 
     def handle_data(self, data):
-        if self.stack and self.stack[-1] != "style":
+        if self.stack and self.stack[-1] not in ("style", "script"):
             self.words.append(data)
 
     def all(self, tag):
@@ -118,20 +121,25 @@ def test_settings_and_software_are_folded_away_and_listed_once(tmp_path):
     in_order(Reader(text).text, "num_particles", "resample_threshold")  # changed first
 
 
-def test_nothing_is_fetched_and_nothing_runs(tmp_path):
+def test_nothing_is_fetched_and_nothing_but_our_script_runs(tmp_path):
     text = page_of(tmp_path)
     found = Reader(text)
     assert text.startswith("<!doctype html>")
     assert found.all("html") == [{"lang": "en"}]
-    assert not found.all("script")
+    script = re.findall(r"<script>(.*?)</script>", text, re.S)
+    assert found.all("script") == [{}]
+    assert script == [(Path(page.__file__).parent / "page.js").read_text()]
     assert not found.all("link")
     assert "http:" not in text
     assert "https:" not in text
     assert not re.search(r"url\((?!#)", text)
     assert not [name for _, attrs in found.found for name in attrs if name[:2] == "on"]
     policies = [each.get("content", "") for each in found.all("meta")]
-    assert any(
-        each.startswith("default-src 'none'; img-src data:") for each in policies
+    (policy,) = (each for each in policies if each.startswith("default-src 'none'"))
+    digest = base64.b64encode(hashlib.sha256(script[0].encode()).digest()).decode()
+    assert policy == (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'"
     )
     for image in found.all("img"):
         kind, _, data = image["src"].partition(",")
@@ -157,7 +165,7 @@ def test_what_comes_from_files_is_escaped(tmp_path):
         pictures=["<img src=x onerror=alert(1)>.png"],
     )
     found = Reader(text)
-    assert not found.all("script")
+    assert found.all("script") == [{}]  # ours
     assert not [attrs for attrs in found.all("img") if attrs["src"] == "x"]
     assert found.text.count("<script>alert('x')</script>&") >= 5
 

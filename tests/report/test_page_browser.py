@@ -82,6 +82,43 @@ def test_page(browser, pages, name, width, scheme):
     assert loose == []
 
 
+def test_charts_tell_their_numbers_and_open(browser, pages):
+    browser.open((pages / "sample.html").as_uri(), width=1280)
+    chart = "document.querySelector('.corner svg.chart')"
+    browser.evaluate(f"{chart}.scrollIntoView()")
+    box = browser.evaluate(f"{chart}.getBoundingClientRect().toJSON()")
+    (axes, *_) = browser.evaluate(f"{chart}.axes")
+    left, top, width, height = axes["box"]
+    place = {
+        "x": box["x"] + box["width"] * (left + width / 4),
+        "y": box["y"] + box["height"] * (top + height / 2),
+    }
+    move = {"type": "mouseMoved", **place}
+    browser.call("Input.dispatchMouseEvent", **move)
+    reading = "document.querySelector('.reading')"
+    name, value = browser.evaluate(f"{reading}.textContent").split(": ")
+    low, high = axes["x"]["ends"]
+    assert name == "x"  # the first parameter, in the order of the user
+    assert abs(float(value) - (low + (high - low) / 4)) < 0.02 * (high - low)
+
+    for kind in ("mousePressed", "mouseReleased"):
+        press = {"button": "left", "clickCount": 1, **place, "type": kind}
+        browser.call("Input.dispatchMouseEvent", **press)
+    large = "document.querySelector('dialog[open] svg')"
+    whole = browser.evaluate(f"{large}.getAttribute('viewBox')").split()
+    middle = {"type": "mouseWheel", "x": 640, "y": 450, "deltaX": 0, "deltaY": -100}
+    browser.call("Input.dispatchMouseEvent", **middle)
+    zoomed = browser.evaluate(f"{large}.getAttribute('viewBox')").split()
+    assert float(zoomed[2]) == pytest.approx(float(whole[2]) / 1.2)
+    for kind in ("keyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key="0", text="0")
+    assert browser.evaluate(f"{large}.getAttribute('viewBox')").split() == whole
+    browser.evaluate("document.querySelector('dialog button').click()")
+    browser.evaluate("new Promise(requestAnimationFrame)")  # until it has closed
+    assert browser.evaluate("document.querySelector('dialog')") is None
+    assert browser.complaints() == []
+
+
 def test_dark_pages_are_dark_and_can_be_read(browser, pages):
     """Contrast of text with its background, by the formula of WCAG 2."""
     for scheme in ("light", "dark"):

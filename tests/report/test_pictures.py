@@ -88,6 +88,9 @@ def test_a_posterior_keeps_its_parameters_in_their_own_space(tmp_path):
     tau = jax.vmap(target.constrain)(x)["tau"]
     shown = draws.values[:, draws.names.index("tau")]
     np.testing.assert_allclose(shown, tau, rtol=1e-6)
+    medians = dict(zip(draws.names, np.median(draws.prior, axis=0), strict=True))
+    assert abs(medians["tau"] - 5) < 0.7  # of a half-Cauchy, its scale
+    assert abs(medians["mu"]) < 0.5
 
 
 def test_exact_draws_are_kept(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import pytest
 from numpyro import distributions as dist
+from numpyro.infer import Predictive
 from numpyro.infer.util import potential_energy
 from scipy import stats
 from scipy.special import expit, gammaln, logsumexp
@@ -169,6 +170,32 @@ def test_density_gradient_and_observables(name):
         }
         for observable, function in target.observables.items():
             assert function(x[0]) == parameters[observable]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_draws_from_the_prior_are_those_of_numpyro(name):
+    """Every coordinate, and the sizes of neighbours together, by Kolmogorov-Smirnov."""
+    build, model, sites = CASES[name]
+    ours = jax.vmap(build().draw_prior)(jr.split(jr.key(0), 4000))
+    drawn = Predictive(model, num_samples=4000)(jr.key(1))
+    theirs = []
+    for site in sites(ours[0]):
+        values = np.asarray(drawn[site], np.float64)
+        if site in ("tau", "innovation", "noise"):
+            values = np.log(np.maximum(values, 1e-30))
+        theirs.append(values.reshape(4000, -1))
+    # The gamma distribution of Seeds goes beyond what a float can hold.
+    ours, theirs = (
+        np.clip(np.nan_to_num(np.asarray(each, np.float64)), -60, 60)
+        for each in (ours, np.concatenate(theirs, axis=1))
+    )
+    for a, b in ((ours, theirs), (pairs(ours), pairs(theirs))):
+        for mine, other in zip(a.T, b.T, strict=True):
+            assert stats.ks_2samp(mine, other).pvalue > 1e-5
+
+
+def pairs(x):
+    return x[:, 1:] - x[:, :-1]
 
 
 def test_constrained_parameters():

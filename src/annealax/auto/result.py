@@ -458,21 +458,30 @@ class Sample:
             groups["log_likelihood"] = pointwise
         if self.model.observed:
             groups["observed_data"] = dict(self.model.observed)
-        if self.model.prior is not None:
-            drawn = self._prior_draws(jr.key(seed), min(index.size, _PRIOR_DRAWS))
-            groups["prior"] = {k: np.asarray(v)[None] for k, v in drawn.items()}
+        drawn = self.prior_draws(min(index.size, _PRIOR_DRAWS), seed=seed)
+        if drawn is not None:
+            named = drawn if self.space.named else {"x": drawn}
+            groups["prior"] = {k: np.asarray(v)[None] for k, v in named.items()}
         return groups
 
-    def _prior_draws(self, key: PRNGKeyArray, num_draws: int) -> dict[str, Array]:
-        """Draws from the prior, and what the model computes from them, by name."""
+    @in_own_precision
+    def prior_draws(self, num_draws: int = 2000, *, seed: int = 0) -> Any:
+        """Draws from the prior, in the form of `values`; None where it is not known.
+
+        Args:
+            num_draws: How many.
+            seed: Seed of the draws.
+        """
         prior = self.model.prior
-        assert prior is not None
+        if prior is None:
+            return None
 
-        def draw(key: PRNGKeyArray) -> dict[str, Array]:
-            return self.model.transform(prior.sample(key))
+        def draw(key: PRNGKeyArray) -> Any:
+            value = prior.sample(key)
+            return self.model.transform(value) if self.space.named else value
 
-        found = jax.jit(jax.vmap(draw))(jr.split(key, num_draws))
-        return self._ordered(found) if self.space.named else found
+        found = jax.jit(jax.vmap(draw))(jr.split(jr.key(seed), num_draws))
+        return self._ordered(found)
 
     @in_own_precision
     def predict(

@@ -79,6 +79,11 @@ def as_arrays(result: Sample) -> dict[str, Any]:
         columns = [np.asarray(v).reshape(len(v), -1) for v in values.values()]
         draws = {f"x_{key}": value for key, value in values.items()}
         draws["x"] = np.concatenate(columns, axis=1)
+    prior = result.prior_draws()
+    if isinstance(prior, dict):
+        draws |= {f"prior_{key}": np.asarray(value) for key, value in prior.items()}
+    elif prior is not None:
+        draws["prior"] = np.asarray(prior)
     steps = result.steps._asdict()
     return {
         **draws,

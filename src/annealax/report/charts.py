@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import EngFormatter, MaxNLocator
+from scipy.ndimage import gaussian_filter
 
 from annealax import Chain, observables
 from annealax._estimates import weighted_quantiles
@@ -54,7 +56,7 @@ PALETTE: Mapping[str, tuple[str, str]] = {
 """Names of colours with their values on light and on dark ground."""
 
 INK, FAINT, LINE = (PALETTE[name][0] for name in ("ink", "faint", "line"))
-BLUE, ORANGE = PALETTE["blue"][0], PALETTE["orange"][0]
+BLUE, ORANGE, GOLD = (PALETTE[name][0] for name in ("blue", "orange", "gold"))
 SERIES = [PALETTE[n][0] for n in ("blue", "orange", "green", "purple", "gold", "pink")]
 
 MOST_PARAMETERS = 8
@@ -179,7 +181,44 @@ def svg(figure: Figure, name: str, description: str) -> str:
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
     root.attrib |= {"class": "chart", "role": "img", "aria-label": description}
+    root.set("data-axes", json.dumps(_scales(figure), separators=(",", ":")))
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
+
+
+def _scales(figure: Figure) -> list[dict[str, Any]]:
+    """What turns a place of each chart into numbers, for a page that can tell them.
+
+    Boxes are shares of the width and of the height, from the upper left corner.
+    """
+    found, boxes = [], set()
+    for axis in figure.axes:
+        box = axis.get_position()
+        corner_ = (box.x0, 1 - box.y1, box.width, box.height)
+        place = [round(float(each), 4) for each in corner_]
+        if not axis.axison or tuple(place) in boxes:  # such as a second scale
+            continue
+        boxes.add(tuple(place))
+        found.append({"box": place, "x": _scale(axis, "x"), "y": _scale(axis, "y")})
+    return found
+
+
+_MOST_WORDS = 200
+
+
+def _scale(axis: Axes, which: str) -> dict[str, Any] | None:
+    """One of the two scales; None where it has no numbers."""
+    scale = getattr(axis, f"{which}axis")
+    low, high = getattr(axis, f"get_{which}lim")()
+    if not len(scale.get_majorticklocs()):
+        return None
+    found = {"name": scale.get_label_text(), "ends": [float(low), float(high)]}
+    if scale.get_scale() == "log":
+        found["log"] = True
+    words = getattr(axis, f"fmt_{which}data")
+    first, last = math.ceil(low), math.floor(high)
+    if words is not None and last - first < _MOST_WORDS:
+        found["words"] = [words(each) for each in range(first, last + 1)]
+    return found
 
 
 _VARIABLES = {light: f"var(--{name})" for name, (light, _) in PALETTE.items()}
@@ -301,14 +340,22 @@ def ladder_panels(ladder: Ladder) -> list[Panel]:
     return panels
 
 
+_LETTERS = 26
+"""Of all labels under a chart together."""
+
+
 def _beta_axis(axis: Axes, betas: np.ndarray) -> np.ndarray:
     """Transitions side by side, labelled with the inverse temperature they end at."""
     last = len(betas) - 1
-    ticks = [1 + index for index in spaced(last - 1, 6)]
-    labels = [f"{betas[tick]:.2g}" for tick in ticks]
+    for most in (6, 5, 4, 3):  # as many labels as there is room for
+        ticks = [1 + index for index in spaced(last - 1, most)]
+        labels = [f"{betas[tick]:.2g}" for tick in ticks]
+        if sum(map(len, labels)) <= _LETTERS:
+            break
     axis.set_xticks(ticks, labels)
     axis.set_xlim(0.5, last + 0.5)
     axis.set_xlabel("inverse temperature β at the end of the transition")
+    axis.fmt_xdata = lambda place: f"{betas[int(place)]:.4g}"
     return np.arange(1, last + 1)
 
 
@@ -321,7 +368,6 @@ def _work_panel(ladder: Ladder) -> Panel:
         axis.bar(number, np.where(off, 0, work), width=0.8, color=BLUE, alpha=0.7, lw=0)
         known = work[~off]
         top = 1.15 * max(float(known.max()) if len(known) else 0.0, 0.05)
-        top = _MOST_NATS if off.any() else top
         axis.plot(
             number[off], np.full(off.sum(), 0.95 * top), "^", color=ORANGE, ms=5, mew=0
         )
@@ -436,7 +482,7 @@ def main_draws(draws: Draws) -> tuple[str, Draws]:
         words = f"Weighted marginals and pairs of {which} {what}s."
         if count == 1:
             words = f"Weighted marginal of the {what}."
-        return words, draws.columns(chosen)
+        return words + _beside(draws), draws.columns(chosen)
     alive = (draws.weights > 0) & np.isfinite(draws.values).all(axis=1)
     values, weights = draws.values[alive], draws.weights[alive]
     mean = weights @ values
@@ -457,17 +503,29 @@ def main_draws(draws: Draws) -> tuple[str, Draws]:
         f"particles vary most, of {count} (principal components, with their share of "
         "the variance)."
     )
-    exact = None if draws.exact is None else (draws.exact - mean) @ directions.T
-    return words, Draws(
-        names, (values - mean) @ directions.T, weights, exact, named=False
+    exact, prior = (
+        None if each is None else (each - mean) @ directions.T
+        for each in (draws.exact, draws.prior)
     )
+    return words + _beside(draws), Draws(
+        names, (values - mean) @ directions.T, weights, exact, prior, named=False
+    )
+
+
+def _beside(draws: Draws) -> str:
+    """What a corner plot has beside the draws, in words."""
+    many = len(draws.names) > 1 and 1 / np.sum(draws.weights**2) >= _ENOUGH
+    lines = " Lines hold half and nine tenths of them." if many else ""
+    prior = "" if draws.prior is None else " Gold: the prior."
+    exact = "" if draws.exact is None else " Black or white outline: exact draws."
+    return lines + prior + exact
 
 
 def corner(draws: Draws) -> Figure:
     """Marginals on the diagonal, pairs below it; all weighted."""
     count = len(draws.names)
     windows = [
-        window(column, draws.weights, _exact_column(draws, index))
+        window(column, draws.weights, _column(draws.exact, index))
         for index, column in enumerate(draws.values.T)
     ]
     with style():
@@ -494,37 +552,48 @@ def corner(draws: Draws) -> Figure:
 
 def _corner_labels(axis: Axes, names: Sequence[str], row: int, column: int) -> None:
     count = len(names)
+    # Inner charts keep their names, unseen: `svg` tells them to the page.
     axis.xaxis.set_major_locator(MaxNLocator(3, prune="both"))
     axis.tick_params(labelsize=7.5)
-    if row == count - 1:
-        axis.set_xlabel(names[column])
-    else:
-        axis.tick_params(labelbottom=False)
+    axis.set_xlabel(names[column], visible=row == count - 1)
+    axis.tick_params(labelbottom=row == count - 1)
     if column == row:
         return
     axis.yaxis.set_major_locator(MaxNLocator(3, prune="both"))
-    if column == 0:
-        axis.set_ylabel(names[row])
-    else:
-        axis.tick_params(labelleft=False)
+    axis.set_ylabel(names[row], visible=column == 0)
+    axis.tick_params(labelleft=column == 0)
 
 
 def draw_marginal(
     axis: Axes, draws: Draws, index: int, limits_: tuple[float, float] | None = None
 ) -> None:
-    """A weighted histogram, with the outline of exact draws where known."""
+    """A weighted histogram, with outlines of the prior and of exact draws if known."""
     values, weights = draws.values[:, index], draws.weights
-    exact = _exact_column(draws, index)
+    exact = _column(draws.exact, index)
+    prior = _column(draws.prior, index)
     ends = limits_ or window(values, weights, exact)
     bins = int(np.clip(2 / np.sqrt(np.sum(weights**2)), 10, 40))  # 2 sqrt(ESS)
     counts, edges = np.histogram(values, bins, ends, weights=weights)
     axis.stairs(counts, edges, fill=True, color=BLUE, alpha=0.6, lw=0)
+    if prior is not None:
+        # Few of its draws may lie here: wider bins, of the same height a width.
+        outline, wide = np.histogram(prior, _PRIOR_BINS, ends)
+        share = outline / len(prior) * _PRIOR_BINS / bins
+        axis.stairs(share, wide, color=GOLD, lw=1.2)
     if exact is not None:
         outline, _ = np.histogram(exact, bins, ends)
         axis.stairs(outline / len(exact), edges, color=INK, lw=0.9)
     axis.set(xlim=ends, yticks=[])
     axis.set_ylim(bottom=0)
     axis.spines["left"].set_visible(False)
+
+
+_PRIOR_BINS = 12
+_PRIOR_DOTS = 400
+_REGIONS = (0.9, 0.5)
+_GRID = 48
+_ENOUGH = 200.0
+"""Effective draws below which lines around regions would show noise."""
 
 
 def _draw_pair(
@@ -537,22 +606,50 @@ def _draw_pair(
     chosen = np.random.default_rng(0).choice(
         len(draws.weights), _DOTS, p=draws.weights / draws.weights.sum()
     )
-    # As an image: hundreds of dots for each of up to 28 pairs make a page heavy.
-    axis.plot(
-        draws.values[chosen, across],
-        draws.values[chosen, up],
-        "o",
-        ms=2.0,
-        mew=0,
-        alpha=0.4,
-        color="#4c8bd0",  # to be seen on light and on dark ground
-        rasterized=True,
-    )
+    shown = [(draws.values[chosen], "#4c8bd0")]  # seen on light and on dark ground
+    if draws.prior is not None:
+        shown.insert(0, (draws.prior[:_PRIOR_DOTS], "#b8902f"))
+    for points, color in shown:
+        # As an image: hundreds of dots for each of up to 28 pairs make a page heavy.
+        axis.plot(
+            points[:, across],
+            points[:, up],
+            "o",
+            ms=2.0,
+            mew=0,
+            alpha=0.4,
+            color=color,
+            rasterized=True,
+        )
     axis.set(xlim=windows[across], ylim=windows[up])
+    _draw_regions(axis, draws, across, up)
 
 
-def _exact_column(draws: Draws, index: int) -> np.ndarray | None:
-    return None if draws.exact is None else draws.exact[:, index]
+def _draw_regions(axis: Axes, draws: Draws, across: int, up: int) -> None:
+    """Lines around the smallest regions that hold half and nine tenths of the draws."""
+    weights = draws.weights / draws.weights.sum()
+    if 1 / np.sum(weights**2) < _ENOUGH:
+        return
+    ends = (axis.get_xlim(), axis.get_ylim())
+    mass, *edges = np.histogram2d(
+        *(draws.values[:, across], draws.values[:, up], _GRID, ends), weights=weights
+    )
+    mass = gaussian_filter(mass, 1.0, mode="constant")
+    heights = np.sort(mass.ravel())[::-1]
+    held = np.cumsum(heights)
+    levels = [
+        float(heights[np.searchsorted(held, share)])
+        for share in _REGIONS
+        if held[-1] > share
+    ]
+    if len(set(levels)) < len(_REGIONS) or levels[0] <= 0:
+        return
+    middles = [(edge[1:] + edge[:-1]) / 2 for edge in edges]
+    axis.contour(*middles, mass.T, levels, colors=BLUE, linewidths=0.9, alpha=0.9)
+
+
+def _column(rows: np.ndarray | None, index: int) -> np.ndarray | None:
+    return None if rows is None else rows[:, index]
 
 
 def intervals_panel(name: str, draws: Draws) -> Panel:
@@ -927,11 +1024,18 @@ def _sensitivity_panel(found: Any) -> Panel:
 
 def draws_of(sample: Any) -> Draws:
     """The draws of what `annealax.sample` found."""
-    named = sample.space.named
-    found = sample.values if named else {"": sample.values}
-    values = {name: np.asarray(value) for name, value in found.items()}
-    count = len(sample.replicate_log_normalizers)
-    return named_draws(values, np.asarray(sample.weights), None, count)
+
+    def by_name(found: Any) -> dict[str, np.ndarray]:
+        named = found if sample.space.named else {"": found}
+        return {name: np.asarray(value) for name, value in named.items()}
+
+    prior = sample.prior_draws()
+    return named_draws(
+        by_name(sample.values),
+        np.asarray(sample.weights),
+        prior=None if prior is None else by_name(prior),
+        num_replicates=len(sample.replicate_log_normalizers),
+    )
 
 
 def draws_of_run(result: Any) -> Draws:

@@ -1,12 +1,15 @@
-"""Pages: one file that opens offline, runs nothing and fetches nothing.
+"""Pages: one file that opens offline and fetches nothing.
 
 A page is a template of `templates/` filled with tables, sentences and charts. Templates
 escape whatever they are given; only charts, which we draw ourselves, are HTML already.
+It runs one script, `page.js`, which it holds, and by its policy no other: the script
+reads numbers off charts and enlarges them.
 """
 
 import base64
 import dataclasses
 import functools
+import hashlib
 import itertools
 import os
 import re
@@ -334,12 +337,18 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style = resources.files(__package__).joinpath("style.css").read_text("utf-8")
+    style, script = (
+        resources.files(__package__).joinpath(name).read_text("utf-8")
+        for name in ("style.css", "page.js")
+    )
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment.globals |= {
         "generator": Markup(_GENERATOR),
         "version": annealax.__version__,
         "palette": charts.PALETTE,
         "style": Markup(style),
+        "script": Markup(script),
+        "script_hash": f"sha256-{digest}",
     }
     return environment
 

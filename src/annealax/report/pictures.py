@@ -27,12 +27,18 @@ ON_PAGE = frozenset(
 )
 """Pictures that a page has as charts, in its own colours."""
 
-_EXACT_DRAWS = 2000
+_DRAWS = 2000
+"""Of what is beside a posterior: exact draws, and draws from the prior."""
 
 
 @runtime_checkable
 class _CanSample(Protocol):
     def sample(self, key: PRNGKeyArray, num_samples: int) -> Array: ...
+
+
+@runtime_checkable
+class _HasPrior(Protocol):
+    def draw_prior(self, key: PRNGKeyArray) -> Array: ...
 
 
 def write(path: Path, run: Any = None) -> list[str]:
@@ -92,20 +98,28 @@ def _figures(
 
 
 def _keep_parameters(path: Path, run: Any) -> list[str]:
-    """Draws by the names of parameters, and exact ones, for pages to come.
+    """Draws by the names of parameters, of the prior, and exact ones, for pages.
 
     Pages are made from files alone, and only the target knows these.
     """
-    target, arrays = run.problem.target, {}
+    target, key, drawn = run.problem.target, jr.key(run.seed), {}
+    if isinstance(target, _HasPrior):
+        drawn["prior"] = jax.vmap(target.draw_prior)(jr.split(key, _DRAWS))
     if isinstance(target, AbstractPosterior):
-        named = jax.vmap(target.constrain)(run.result.x)
         order = target.constrain(run.result.x[0])  # which `vmap` does not keep
-        arrays = {f"x_{name}": np.asarray(named[name]) for name in order}
+        named = {
+            start: jax.vmap(target.constrain)(values)
+            for start, values in {"x": run.result.x, **drawn}.items()
+        }
+        drawn = {
+            f"{start}_{k}": found[k] for start, found in named.items() for k in order
+        }
     elif isinstance(target, _CanSample):
-        exact = np.asarray(target.sample(jr.key(run.seed), _EXACT_DRAWS))
-        arrays = {"exact": exact.reshape(len(exact), -1)}
-    if not arrays:
+        exact = target.sample(key, _DRAWS)
+        drawn["exact"] = exact.reshape(len(exact), -1)
+    if not drawn:
         return []
+    arrays = {name: np.asarray(value) for name, value in drawn.items()}
     with writing(path / PARAMETERS) as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
     return [PARAMETERS]

@@ -87,6 +87,7 @@ class Draws:
         values: One row for each draw.
         weights: Of the rows; they add up to one.
         exact: Exact draws, one row for each, or None.
+        prior: Draws from the prior, one row for each, or None.
         named: Whether somebody gave the names.
         num_replicates: Replicates that they are of, as many of each, one after the
             other.
@@ -96,15 +97,20 @@ class Draws:
     values: np.ndarray
     weights: np.ndarray
     exact: np.ndarray | None = None
+    prior: np.ndarray | None = None
     named: bool = False
     num_replicates: int = 1
 
     def columns(self, indices: list[int]) -> "Draws":
         """These columns only."""
-        exact = None if self.exact is None else self.exact[:, indices]
+        exact, prior = (
+            None if each is None else each[:, indices]
+            for each in (self.exact, self.prior)
+        )
         names = tuple(self.names[index] for index in indices)
+        values = self.values[:, indices]
         return dataclasses.replace(
-            self, names=names, values=self.values[:, indices], exact=exact
+            self, names=names, values=values, exact=exact, prior=prior
         )
 
     def vectors(self) -> dict[str, list[int]]:
@@ -120,11 +126,13 @@ def named_draws(
     values: Mapping[str, np.ndarray],
     weights: np.ndarray,
     exact: np.ndarray | None = None,
+    prior: Mapping[str, np.ndarray] | None = None,
     num_replicates: int = 1,
 ) -> Draws:
     """Draws of parameters, each an array over draws and its own shape.
 
-    A parameter without a name, the key "", is called x.
+    A parameter without a name, the key "", is called x. Draws from the prior have the
+    same names.
     """
     count = len(weights)
     names = [
@@ -132,14 +140,17 @@ def named_draws(
         for name, value in values.items()
         for index in np.ndindex(value.shape[1:])
     ]
-    columns = [
-        np.asarray(value, np.float64).reshape(count, -1) for value in values.values()
-    ]
+
+    def columns(found: Mapping[str, np.ndarray]) -> np.ndarray:
+        arrays = [np.asarray(found[name], np.float64) for name in values]
+        return np.concatenate([each.reshape(len(each), -1) for each in arrays], axis=1)
+
     return Draws(
         tuple(names),
-        np.concatenate(columns, axis=1),
+        columns(values),
         np.asarray(weights, np.float64) / np.sum(weights, dtype=np.float64),
         exact,
+        columns(prior) if prior and set(values) <= set(prior) else None,
         named=set(values) != {""},
         num_replicates=num_replicates if count % num_replicates == 0 else 1,
     )
@@ -400,10 +411,12 @@ class Run(Folder):
         """The draws, by the names of parameters where there are any."""
         weights, source = self.weights, {**self.arrays, **self.parameters}
         exact = self.parameters.get("exact")
-        found = {k.removeprefix("x_"): v for k, v in source.items() if k[:2] == "x_"}
+        found, prior = (_beginning(source, each) for each in ("x_", "prior_"))
         values = _ordered(self.asked, found) or {"": self.arrays["x"]}
+        if "prior" in source and not found:
+            prior = {"": source["prior"]}
         replicates = len(self.main.repeats_log_normalizer) if self.pooled else 1
-        return named_draws(values, weights, exact, replicates)
+        return named_draws(values, weights, exact, prior, replicates)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -538,6 +551,11 @@ def _read_header(path: Path) -> dict[str, Any]:
     return {"path": path, "asked": load_job(path), "environment": facts}
 
 
+def _beginning(arrays: Mapping[str, np.ndarray], start: str) -> dict[str, np.ndarray]:
+    """Arrays whose names begin so, by what comes after it."""
+    return {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+
+
 def _ordered(asked: MainJob, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Parameters in the order in which they were asked for.
 
@@ -566,7 +584,20 @@ def _read_parameters(
     expected = (columns or math.prod(result["x"].shape[1:]),)
     if "exact" in arrays and arrays["exact"].shape[1:] != expected:
         raise damaged(file, "'exact' does not fit to the other arrays")
+    _check_prior(file, arrays, {**result, **arrays})
     return arrays
+
+
+def _check_prior(
+    file: Path, arrays: Mapping[str, np.ndarray], draws: Mapping[str, np.ndarray]
+) -> None:
+    """Draws from the prior have the shapes of the draws of the same name."""
+    for name, value in arrays.items():
+        of = draws.get(f"x{name.removeprefix('prior')}")
+        if not name.startswith("prior") or of is None:
+            continue
+        if not value.ndim or not len(value) or value.shape[1:] != of.shape[1:]:
+            raise damaged(file, f"{name!r} does not fit to the draws")
 
 
 def _read_picture(file: Path) -> Picture:
@@ -604,5 +635,6 @@ def _check_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
             raise damaged(file, f"{name!r} does not fit to 'log_weights'")
     if arrays["betas"].shape != (transitions[0] + 1,):
         raise damaged(file, "'betas' does not fit to the other arrays")
+    _check_prior(file, arrays, arrays)
     if not np.isfinite(np.max(arrays["log_weights"])):
         raise damaged(file, "no particle of 'log_weights' has a weight")

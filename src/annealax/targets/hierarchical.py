@@ -5,8 +5,9 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from annealax.targets._csv import load_numbers
 from annealax.targets.base import AbstractPosterior, check_configuration, log_normal
@@ -74,6 +75,14 @@ class Seeds(AbstractPosterior):
         coefficients = dict(zip(names, x[:4], strict=True))
         return coefficients | {"tau": jnp.exp(x[4]), "b": x[5:]}
 
+    def draw_prior(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """A configuration drawn from the prior."""
+        keys = jr.split(key, 3)
+        # Most draws of so wide a gamma distribution are too small for a float.
+        log_tau = jr.loggamma(keys[1], 0.01) - math.log(0.01)
+        effects = jnp.exp(-0.5 * log_tau) * jr.normal(keys[2], (21,))
+        return jnp.concatenate([10 * jr.normal(keys[0], (4,)), log_tau[None], effects])
+
 
 class BrownianMotion(AbstractPosterior):
     r"""Brownian motion of unknown scales, seen with noise and a gap: 32 dimensions.
@@ -127,6 +136,13 @@ class BrownianMotion(AbstractPosterior):
             "observation_scale": jnp.exp(x[1]),
             "path": x[2:],
         }
+
+    def draw_prior(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """A configuration drawn from the prior."""
+        key, subkey = jr.split(key)
+        log_scales = 2 * jr.normal(key, (2,))
+        path = jnp.exp(log_scales[0]) * jnp.cumsum(jr.normal(subkey, (30,)))
+        return jnp.concatenate([log_scales, path])
 
 
 _EFFECTS = (28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0)
@@ -186,3 +202,13 @@ class EightSchools(AbstractPosterior):
         mu, tau, schools = x[0], jnp.exp(x[1]), x[2:]
         theta = schools if self.centered else mu + tau * schools
         return {"mu": mu, "tau": tau, "theta": theta}
+
+    def draw_prior(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """A configuration drawn from the prior."""
+        keys = jr.split(key, 3)
+        mu = 5 * jr.normal(keys[0])
+        tau = 5 * jnp.abs(jr.cauchy(keys[1]))
+        schools = jr.normal(keys[2], (8,))
+        if self.centered:
+            schools = mu + tau * schools
+        return jnp.concatenate([jnp.stack([mu, jnp.log(tau)]), schools])

@@ -13,9 +13,10 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jax.scipy import stats
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from annealax._checks import finite_array, positive_number
 from annealax._errors import InvalidInputError
@@ -26,6 +27,12 @@ _PRIORS = {
     "normal": lambda x, scale: stats.norm.logpdf(x, scale=scale),
     "laplace": lambda x, scale: stats.laplace.logpdf(x, scale=scale),
     "student_t": lambda x, scale: stats.t.logpdf(x, 4.0, scale=scale),
+}
+
+_DRAWS = {
+    "normal": jr.normal,
+    "laplace": jr.laplace,
+    "student_t": lambda key, shape: jr.t(key, 4.0, shape),
 }
 
 _SQUARABLE = 1e150
@@ -135,6 +142,10 @@ class LogisticRegression(AbstractPosterior):
     def constrain(self, x: Float[Array, " dim"]) -> dict[str, Array]:
         """The intercept and the coefficient of each feature, by name."""
         return dict(zip(self.names, x, strict=True))
+
+    def draw_prior(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """A configuration drawn from the prior."""
+        return self.prior_scale * _DRAWS[self.prior](key, self.shape)
 
 
 def _check_names(

@@ -12,8 +12,9 @@ from importlib import resources
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from annealax._checks import whole_number
 from annealax._errors import InvalidInputError
@@ -68,6 +69,10 @@ class VAE(AbstractTarget):
         """Log density of the latents of one image."""
         check_configuration(self.shape, x)
         return log_normal(x) + bernoulli_log_likelihood(self.decoder(x), self.image)
+
+    def draw_prior(self, key: PRNGKeyArray) -> Float[Array, " latents"]:
+        """Latents drawn from the prior, a standard normal."""
+        return jr.normal(key, self.shape)
 
     def decode(self, z: Float[Array, " latents"]) -> Float[Array, "height width"]:
         """The probability of each pixel being 1, given latents."""
