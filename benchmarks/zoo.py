@@ -5,6 +5,7 @@
     python benchmarks/zoo.py run --seeds 0-4 --out zoo.jsonl --only needles "ring 2-d"
     python benchmarks/zoo.py run --seeds 0-4 --out zoo.jsonl --with-region
     python benchmarks/zoo.py run --seeds 0-4 --out zoo.jsonl --with-prior
+    python benchmarks/zoo.py run --seeds 0-4 --out zoo.jsonl --opaque
     python benchmarks/zoo.py run --seeds 0 --drawn 1000-1004 --out drawn.jsonl
     python benchmarks/zoo.py peers --method dynesty --seeds 0-4 --out zoo.jsonl
     python benchmarks/zoo.py table zoo.jsonl
@@ -58,6 +59,11 @@ def _parser() -> argparse.ArgumentParser:
     running.add_argument("--workers", type=int, default=1)
     run = commands.add_parser("run", parents=[running], help="annealax.sample")
     run.add_argument("--budget", help='such as "60s", as annealax.sample takes it')
+    run.add_argument(
+        "--opaque",
+        action="store_true",
+        help="hide how the densities are written: sums of terms tell where to look",
+    )
     told = run.add_mutually_exclusive_group()
     told.add_argument(
         "--with-region", dest="told", action="store_const", const="region"
@@ -88,7 +94,7 @@ def main() -> None:
         print(table(rows), summary(rows), sep="\n\n")
         return
     method = (
-        Sampling(arguments.budget, arguments.told)
+        Sampling(arguments.budget, arguments.told, arguments.opaque)
         if arguments.command == "run"
         else Peer(arguments.method, arguments.seconds)
     )

@@ -43,21 +43,34 @@ def chosen(only: Sequence[str], sets: Sequence[int] = ()) -> list[Density]:
     ]
 
 
+def _in_a_loop(log_density: Callable) -> Callable:
+    """The same function, in a loop of one turn."""
+
+    def turn(point, _):
+        return point, log_density(point)
+
+    return lambda point: jax.lax.scan(turn, point, None, length=1)[1][0]
+
+
 class Sampling:
     """`annealax.sample`, told more or less.
 
     Args:
         budget: As for `annealax.sample`.
         told: None, "region" or "prior": what is passed beside the density.
+        opaque: Hide how the density is written: `annealax.sample` looks for sums of
+            terms in its program, but not in loops.
     """
 
-    def __init__(self, budget: str | None, told: str | None):
+    def __init__(self, budget: str | None, told: str | None, opaque: bool = False):
         import annealax as ax  # noqa: PLC0415 (peers do without)
 
         if told and told not in inspect.signature(ax.sample).parameters:
             raise SystemExit(f"this version of annealax.sample takes no {told}=")
-        self.budget, self.told = budget, told
+        self.budget, self.told, self.opaque = budget, told, opaque
         self.method = f"sample with {told}" if told else "sample"
+        if opaque:
+            self.method += ", opaque"
         if budget is not None:
             self.method += f", budget {budget}"
 
@@ -74,6 +87,8 @@ class Sampling:
             options["region"] = density.region
         elif self.told == "prior":
             log_density, options["prior"] = density.likelihood(), density.prior()
+        if self.opaque:
+            log_density = _in_a_loop(log_density)
         if self.budget is not None:
             options["budget"] = self.budget
         result = ax.sample(

@@ -108,11 +108,22 @@ class CountedDensity:
     def __init__(self, log_density: Callable[[Array], Array], size: int):
         self.log_density = log_density
         self.size = size
-        self.num_evaluations = 0
+        self._count = [0]
+
+    @property
+    def num_evaluations(self) -> int:
+        """How many were made so far."""
+        return self._count[0]
 
     def spend(self, count: float | int) -> None:
         """Note that a program makes so many evaluations."""
-        self.num_evaluations += int(count)
+        self._count[0] += int(count)
+
+    def counting(self, log_density: Callable[[Array], Array]) -> "CountedDensity":
+        """Another density of such vectors, whose evaluations count as this one's."""
+        other = CountedDensity(log_density, self.size)
+        other._count = self._count
+        return other
 
     @functools.cached_property
     def has_gradient(self) -> bool:

@@ -72,6 +72,9 @@ _SHARE_OF_ONE, _SHARE_OF_SEVERAL, _CALM = 0.1, 0.15, 2 * _WAIT
 Where there are several, there may well be more.
 """
 
+_SHARE_OF_TRUSTED = 0.02
+"""Of the effort, where the modes are known from elsewhere."""
+
 _EFFORT, _LEAST, _MOST = 4e9, 2e5, 2e7
 """Numbers that the search may compute: a cheap density deserves a long search.
 
@@ -425,10 +428,19 @@ class Ascents:
         return np.concatenate(curvatures)[:count], np.concatenate(slopes)[:count]
 
 
-def explore(key: PRNGKeyArray, ascents: Ascents, places: Places) -> Modes:
+def explore(
+    key: PRNGKeyArray, ascents: Ascents, places: Places, *, trusted: bool = False
+) -> Modes:
     """Look from all places, and around the modes, until all of these are known.
 
     Ascents are made from points that the modes known so far do not explain.
+
+    Args:
+        key: Random key.
+        ascents: Ascents of the density.
+        places: Where to look.
+        trusted: Whether the modes are known from elsewhere: then this looks only
+            whether that may be wrong.
     """
     modes = ascents.from_places(named_key(key, "first"), places)
     none = Climbers(np.zeros((0, modes.points.shape[1])), np.zeros(0))
@@ -440,7 +452,9 @@ def explore(key: PRNGKeyArray, ascents: Ascents, places: Places) -> Modes:
         peaks = counting.peaks()
         known = peaks.all_known and calm >= _CALM
         share = _SHARE_OF_SEVERAL if len(peaks.points) > 1 else _SHARE_OF_ONE
-        allowed = ascents.effort * (share if known else 1)
+        if trusted:
+            share = _SHARE_OF_TRUSTED
+        allowed = ascents.effort * (share if known or trusted else 1)
         if len(counting.points) > MAX_MODES or spent > allowed:
             break
         where, blind = _next_places(index, places, counting)

@@ -79,6 +79,8 @@ class SearchReport:
         other_log_normalizer: What passes from it say; NaN if there is none.
         other_stderr: The error of this.
         most_mass: Name, log Z and error of the start that surely found most mass.
+        num_terms: Terms that the density is the sum of, all of whose modes are known;
+            zero if it is not written as a sum, or they are not.
     """
 
     where: str
@@ -92,6 +94,7 @@ class SearchReport:
     other_log_normalizer: float
     other_stderr: float
     most_mass: tuple[str, float, float]
+    num_terms: int = 0
 
     @property
     def smallest_share(self) -> float:

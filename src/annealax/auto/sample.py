@@ -214,7 +214,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         subkey = named_key(key, "first tails")
         escapes = share_of_escapes(
             subkey,
-            Ascents(density),
+            Ascents(seen.climbed),
             first.x,
             first.weights,
             is_limited=known.is_limited,
@@ -307,7 +307,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         pool = pool_replicates(results, plan)
         x = np.asarray(pool["vectors"], np.float64)
         weights = np.exp(np.asarray(pool["log_weights"], np.float64))
-        ascents = Ascents(density)
+        ascents = Ascents(seen.climbed)
         subkey, count = named_key(key, "modes"), len(results)
         modes = find_modes(subkey, ascents, x, weights, count)
         subkey = named_key(key, "tails")

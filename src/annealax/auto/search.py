@@ -17,6 +17,7 @@ from annealax._errors import SamplingError
 from annealax._keys import named_key
 from annealax.auto import gradient_free
 from annealax.auto.adaptive_smc import MAX_TEMPERATURES, AdaptivePass, adaptive_pass
+from annealax.auto.climbed import climb_terms
 from annealax.auto.density import CountedDensity
 from annealax.auto.knowledge import Knowledge, around_points
 from annealax.auto.modes import MAX_MODES, Ascents, Modes, explore
@@ -104,12 +105,17 @@ def search(
         for candidate in gradient_free.first_starts(density, known):
             seen = race(seen, candidate, say)
         return _improved(seen, say)
-    ascents = Ascents(density)
-    modes = explore(named_key(key, "ascents"), ascents, known.places)
+    terms = climb_terms(named_key(key, "terms"), density, known.places)
+    ascents = Ascents(density if terms is None else terms.whole)
+    trusted = terms is not None and terms.all_known
+    modes = explore(named_key(key, "ascents"), ascents, known.places, trusted=trusted)
     if len(known.points):
         given = around_points(known.points).at(known.points)
         modes = ascents.together(modes, ascents.peaks(given))
-    seen = Seen(density, key, modes, _as_wide_as(modes.that_count()))
+    if terms is not None:
+        modes = ascents.together(modes, ascents.peaks(terms.tops(), counted=False))
+    wide = _as_wide_as(modes.that_count())
+    seen = Seen(density, key, modes, wide, terms=terms)
     seen = _start_at_modes(seen, say)
     for candidate in _simple_starts(seen, known):
         seen = race(seen, candidate, say)
@@ -227,7 +233,21 @@ def with_more(seen: Seen, tried: Tried) -> Tried:
 
 
 def _start_at_modes(seen: Seen, say: Say) -> Seen:
-    """Try Gaussians at the peaks of the modes, if there are not too many."""
+    """Try Gaussians at the peaks of the modes, if there are not too many.
+
+    Those of terms, if these are known: a narrow one may be inside of a wide one that
+    has no peak of its own.
+    """
+    if seen.density.size > MAX_MIXTURE_SIZE or not seen.knows_terms:
+        return _start_at_peaks(seen, say)
+    assert seen.terms is not None
+    peaks = seen.terms.peaks
+    seen = dataclasses.replace(seen, num_peaks=len(peaks.fits))
+    candidate = start_at_peaks(peaks, seen.wide)
+    return seen if candidate is None else race(seen, candidate, say)
+
+
+def _start_at_peaks(seen: Seen, say: Say) -> Seen:
     modes = seen.modes.that_count()
     count = len(modes.points)
     largest = MAX_FULL_SIZE if count == 1 else MAX_MIXTURE_SIZE

@@ -109,8 +109,9 @@ def report_of(seen: Seen, known: Knowledge) -> SearchReport:
     others = [each for each in seen.tried if each is not best and each.first.usable]
     other = max(others, key=lambda each: each.num_transitions, default=None)
     where, num_points = str(known.places), int(seen.modes.hits.sum())
-    all_known = modes.all_known or not best.start.is_of_modes
-    chance = modes.chance_of_a_miss
+    in_doubt = best.start.is_of_modes and not seen.knows_terms
+    all_known = modes.all_known or not in_doubt
+    chance = modes.chance_of_a_miss if in_doubt else 0.0
     if not seen.density.has_gradient:
         where = gradient_free.where(known)
         num_points = gradient_free.PARTICLES * len(
@@ -123,13 +124,14 @@ def report_of(seen: Seen, known: Knowledge) -> SearchReport:
         is_limited=known.is_limited,
         num_points=num_points,
         hits=np.asarray(modes.hits),
-        num_unseen=modes.num_unseen if best.start.is_of_modes else 0.0,
+        num_unseen=modes.num_unseen if in_doubt else 0.0,
         all_known=all_known,
         chance_of_a_miss=chance,
         other_start="" if other is None else other.name,
         other_log_normalizer=np.nan if other is None else other.log_normalizer,
         other_stderr=np.nan if other is None else other.stderr,
         most_mass=_most_mass(seen),
+        num_terms=len(seen.terms.modes) if seen.terms and seen.knows_terms else 0,
     )
 
 

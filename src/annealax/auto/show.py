@@ -115,6 +115,11 @@ def _search(sample: Sample) -> Iterator[str]:
         f"further one is found with 95 % if {search.smallest_share:.1g} of the points "
         "lead to it"
     )
+    if search.num_terms:
+        text = (
+            f"your density is written as a sum of {search.num_terms} terms, each of "
+            f"which was climbed by itself; beside that, {text}"
+        )
     if sample.plan.members is not None:
         text = (
             f"by particles alone: the density has no gradient; {search.num_points} of "

@@ -29,6 +29,7 @@ from annealax.auto.density import CountedDensity
 from annealax.auto.modes import Modes
 
 if TYPE_CHECKING:
+    from annealax.auto.climbed import ClimbedTerms
     from annealax.auto.starts.gaussian import Linear
 
 
@@ -220,6 +221,8 @@ class Seen:
         modes: Peaks that ascents found.
         num_peaks: How many of them have the curvature of a peak.
         wide: Covers what is known, with much room.
+        terms: What is known of the terms of the density; None if it is not written as
+            a sum.
         tried: All starts that were tried, in order.
         best: The best of them; None if no pass has come to its end.
     """
@@ -229,8 +232,19 @@ class Seen:
     modes: Modes
     wide: WideNormal
     num_peaks: int = 0
+    terms: "ClimbedTerms | None" = None
     tried: tuple[Tried, ...] = ()
     best: Tried | None = None
+
+    @property
+    def climbed(self) -> CountedDensity:
+        """The density as ascents see it: it shares programs with its terms."""
+        return self.density if self.terms is None else self.terms.whole
+
+    @property
+    def knows_terms(self) -> bool:
+        """Whether the modes of all terms, and so where the mass is, are known."""
+        return self.terms is not None and self.terms.all_known
 
     def times(self, name: str) -> int:
         """How often a start of this name was tried."""
