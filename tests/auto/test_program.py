@@ -97,3 +97,20 @@ def test_it_can_be_sent_to_another_process():
     traced = trace(_density, POINT, (np.arange(4.0), 2.0)).traced
     again = pickle.loads(pickle.dumps(traced))
     assert again(jnp.asarray(X)) == traced(jnp.asarray(X))
+
+
+def test_a_function_is_traced_in_either_precision_in_turn():
+    """JAX remembers in which precision it saw an array of NumPy, while that is held."""
+    means = np.array([[0.0, 0.0], [1.0, 2.0]])
+
+    def log_density(x):
+        return jax.nn.logsumexp(-0.5 * jnp.sum((x - means) ** 2, axis=1))
+
+    for double in (False, True, False):
+        with jax.enable_x64(double):
+            point = jax.ShapeDtypeStruct((2,), jnp.result_type(float))
+            traced = trace(log_density, point).traced
+            value, slope = jax.jit(jax.value_and_grad(traced))(np.array([0.5, 1.0]))
+            assert value.dtype == slope.dtype == point.dtype
+            assert {each.dtype for each in traced.constants} == {point.dtype}
+            np.testing.assert_allclose(value, np.log(2) - 0.625, rtol=1e-6)

@@ -102,7 +102,10 @@ def trace(function: Callable[..., Any], point: PyTree, args: tuple = ()) -> Trac
     if program is None:
         shapes = jax.tree.map(_shape_of, (point, arrays))
         again = functools.partial(_trace_again, function, shapes, rest)
-        program = _PROGRAMS.setdefault(key, Program(closed, again))
+        # JAX keeps an array of NumPy in the precision in which it was seen first, for
+        # as long as somebody holds it in that: it must not be us.
+        kept = ClosedJaxpr(closed.jaxpr, list(constants))
+        program = _PROGRAMS.setdefault(key, Program(kept, again))
     arguments = tuple(jax.tree.leaves(arrays))
     return Tracing(Traced(program, constants, arguments), eqx.combine(out, static))
 
