@@ -72,9 +72,6 @@ _SHARE_OF_ONE, _SHARE_OF_SEVERAL, _CALM = 0.1, 0.15, 2 * _WAIT
 Where there are several, there may well be more.
 """
 
-_SHARE_OF_TRUSTED = 0.02
-"""Of the effort, where the modes are known from elsewhere."""
-
 _EFFORT, _LEAST, _MOST = 4e9, 2e5, 2e7
 """Numbers that the search may compute: a cheap density deserves a long search.
 
@@ -429,7 +426,7 @@ class Ascents:
 
 
 def explore(
-    key: PRNGKeyArray, ascents: Ascents, places: Places, *, trusted: bool = False
+    key: PRNGKeyArray, ascents: Ascents, places: Places, *, expected: int = 1
 ) -> Modes:
     """Look from all places, and around the modes, until all of these are known.
 
@@ -439,8 +436,8 @@ def explore(
         key: Random key.
         ascents: Ascents of the density.
         places: Where to look.
-        trusted: Whether the modes are known from elsewhere: then this looks only
-            whether that may be wrong.
+        expected: How many there are by what is known from elsewhere. As long as no
+            more are found, they are taken to be as well known as one alone.
     """
     modes = ascents.from_places(named_key(key, "first"), places)
     none = Climbers(np.zeros((0, modes.points.shape[1])), np.zeros(0))
@@ -450,11 +447,10 @@ def explore(
         spent = ascents.num_evaluations - began
         counting = modes.that_count()
         peaks = counting.peaks()
-        known = peaks.all_known and calm >= _CALM
-        share = _SHARE_OF_SEVERAL if len(peaks.points) > 1 else _SHARE_OF_ONE
-        if trusted:
-            share = _SHARE_OF_TRUSTED
-        allowed = ascents.effort * (share if known or trusted else 1)
+        more = len(peaks.points) > expected
+        known = calm >= _CALM and (peaks.all_known or not more)
+        share = _SHARE_OF_SEVERAL if more else _SHARE_OF_ONE
+        allowed = ascents.effort * (share if known else 1)
         if len(counting.points) > MAX_MODES or spent > allowed:
             break
         where, blind = _next_places(index, places, counting)

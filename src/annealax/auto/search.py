@@ -107,8 +107,9 @@ def search(
         return _improved(seen, say)
     terms = climb_terms(named_key(key, "terms"), density, known.places)
     ascents = Ascents(density if terms is None else terms.whole)
-    trusted = terms is not None and terms.all_known
-    modes = explore(named_key(key, "ascents"), ascents, known.places, trusted=trusted)
+    expected = len(terms.peaks.fits) if terms and terms.all_known else 1
+    subkey = named_key(key, "ascents")
+    modes = explore(subkey, ascents, known.places, expected=expected)
     if len(known.points):
         given = around_points(known.points).at(known.points)
         modes = ascents.together(modes, ascents.peaks(given))
@@ -238,10 +239,12 @@ def _start_at_modes(seen: Seen, say: Say) -> Seen:
     Those of terms, if these are known: a narrow one may be inside of a wide one that
     has no peak of its own.
     """
-    if seen.density.size > MAX_MIXTURE_SIZE or not seen.knows_terms:
+    terms = seen.terms
+    if seen.density.size > MAX_MIXTURE_SIZE or terms is None or not terms.all_known:
         return _start_at_peaks(seen, say)
-    assert seen.terms is not None
-    peaks = seen.terms.peaks
+    peaks = terms.peaks
+    if not seen.knows_terms:
+        peaks = peaks.and_new(peaks_at(seen.density, seen.modes.that_count()))
     seen = dataclasses.replace(seen, num_peaks=len(peaks.fits))
     candidate = start_at_peaks(peaks, seen.wide)
     return seen if candidate is None else race(seen, candidate, say)

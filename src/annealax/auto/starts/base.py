@@ -243,8 +243,14 @@ class Seen:
 
     @property
     def knows_terms(self) -> bool:
-        """Whether the modes of all terms, and so where the mass is, are known."""
-        return self.terms is not None and self.terms.all_known
+        """Whether the modes of all terms, and so where the mass is, are known.
+
+        Not if the whole density turned out to have more peaks than they.
+        """
+        if self.terms is None or not self.terms.all_known:
+            return False
+        found = self.modes.that_count().peaks()
+        return len(found.points) <= len(self.terms.peaks.fits)
 
     def times(self, name: str) -> int:
         """How often a start of this name was tried."""

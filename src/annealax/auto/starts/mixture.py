@@ -115,6 +115,16 @@ class Peaks(NamedTuple):
     fits: tuple[Linear, ...]
     log_masses: tuple[float, ...]
 
+    def and_new(self, others: "Peaks") -> "Peaks":
+        """These, and those of the others that are not among them."""
+        new = [
+            (fit, log_mass)
+            for fit, log_mass in zip(*others, strict=True)
+            if all(_distance(fit, known) > _SAME_PEAK for known in self.fits)
+        ]
+        fits, log_masses = zip(*zip(*self, strict=True), *new, strict=True)
+        return Peaks(fits, log_masses)
+
 
 def peaks_at(density: CountedDensity, modes: Modes) -> Peaks:
     """Newton's method from every mode, the highest first; each end counts once.
