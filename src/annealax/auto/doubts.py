@@ -76,6 +76,14 @@ def _about_search(sample: Sample) -> Iterator[Doubt]:
             f"ascents went on to find new modes: about {search.num_unseen:.0f} more "
             "may exist that the start does not know, and log Z may be too low",
         )
+    elif not search.all_known and search.is_rarely_positive:
+        yield Doubt(
+            "unseen-modes",
+            "the density is zero at nearly all points, so that few say where it is "
+            "not: none of them would have fallen into a part with a tenth of the "
+            f"whole with a probability of {search.chance_of_a_miss:.0%}, and log Z "
+            "may be too low; give a closer region=, or bounds with support=",
+        )
     elif not search.all_known and not len(search.hits):
         yield Doubt(
             "unseen-modes",

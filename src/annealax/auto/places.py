@@ -57,6 +57,12 @@ class Places(ABC):
     def draw(self, key: PRNGKeyArray, count: int) -> Climbers:
         """So many points."""
 
+    def log_prob(
+        self, points: Float[np.ndarray, "points size"]
+    ) -> Float[np.ndarray, " points"]:
+        """How densely points are drawn where they matter alike, in logarithms."""
+        return np.zeros(len(points))
+
     @abstractmethod
     def __str__(self) -> str:
         """In words, to be read after "looked"."""
@@ -75,6 +81,13 @@ class Everywhere(Places):
         normal = generator(key).normal(size=(count, self._size))
         scales = np.asarray(_SCALES)[np.arange(count) % len(_SCALES)]
         return Climbers(normal * scales[:, None], scales)
+
+    def log_prob(self, points):
+        """By their scales: those drawn on a large one stand for more of the volume."""
+        scales = np.asarray(_SCALES)
+        squares = np.sum(np.square(points, dtype=np.float64), axis=1)
+        each = -0.5 * squares[:, None] / scales**2 - self._size * np.log(scales)
+        return np.logaddexp.reduce(each, axis=1)
 
     def __str__(self):
         """The scales."""

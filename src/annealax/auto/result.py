@@ -79,6 +79,7 @@ class SearchReport:
         other_log_normalizer: What passes from it say; NaN if there is none.
         other_stderr: The error of this.
         most_mass: Name, log Z and error of the start that surely found most mass.
+        is_rarely_positive: Whether the density is zero at nearly all points.
         num_terms: Terms that the density is the sum of, all of whose modes are known;
             zero if it is not written as a sum, or they are not.
     """
@@ -94,6 +95,7 @@ class SearchReport:
     other_log_normalizer: float
     other_stderr: float
     most_mass: tuple[str, float, float]
+    is_rarely_positive: bool = False
     num_terms: int = 0
 
     @property

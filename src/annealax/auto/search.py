@@ -22,6 +22,7 @@ from annealax.auto.density import CountedDensity
 from annealax.auto.knowledge import Knowledge, around_points
 from annealax.auto.modes import MAX_MODES, Ascents, Modes, explore
 from annealax.auto.places import Climbers
+from annealax.auto.positive import where_positive
 from annealax.auto.starts import PROPOSALS, WITHOUT_GRADIENT
 from annealax.auto.starts.base import Candidate, Seen, Start, Tried, WideNormal
 from annealax.auto.starts.gaussian import (
@@ -116,9 +117,12 @@ def search(
     if terms is not None:
         modes = ascents.together(modes, ascents.peaks(terms.tops(), counted=False))
     wide = _as_wide_as(modes.that_count())
-    seen = Seen(density, key, modes, wide, terms=terms)
+    rare = where_positive(named_key(key, "positive"), ascents, known.places)
+    chance = 0.0 if rare is None else rare.chance_of_a_miss
+    seen = Seen(density, key, modes, wide, terms=terms, chance_of_empty=chance)
     seen = _start_at_modes(seen, say)
-    for candidate in _simple_starts(seen, known):
+    candidates = [*_simple_starts(seen, known), rare and rare.candidate()]
+    for candidate in filter(None, candidates):
         seen = race(seen, candidate, say)
     return _improved(_look_wider(seen, ascents, known, say), say)
 

@@ -112,6 +112,8 @@ def report_of(seen: Seen, known: Knowledge) -> SearchReport:
     in_doubt = best.start.is_of_modes and not seen.knows_terms
     all_known = modes.all_known or not in_doubt
     chance = modes.chance_of_a_miss if in_doubt else 0.0
+    chance = max(chance, seen.chance_of_empty)
+    all_known = all_known and seen.chance_of_empty < CHANCE
     if not seen.density.has_gradient:
         where = gradient_free.where(known)
         num_points = gradient_free.PARTICLES * len(
@@ -131,6 +133,7 @@ def report_of(seen: Seen, known: Knowledge) -> SearchReport:
         other_log_normalizer=np.nan if other is None else other.log_normalizer,
         other_stderr=np.nan if other is None else other.stderr,
         most_mass=_most_mass(seen),
+        is_rarely_positive=seen.chance_of_empty > 0,
         num_terms=len(seen.terms.modes) if seen.terms and seen.knows_terms else 0,
     )
 

@@ -223,6 +223,8 @@ class Seen:
         wide: Covers what is known, with much room.
         terms: What is known of the terms of the density; None if it is not written as
             a sum.
+        chance_of_empty: Where the density is zero at nearly all points, probability
+            that none fell into a part of it that matters.
         tried: All starts that were tried, in order.
         best: The best of them; None if no pass has come to its end.
     """
@@ -233,6 +235,7 @@ class Seen:
     wide: WideNormal
     num_peaks: int = 0
     terms: "ClimbedTerms | None" = None
+    chance_of_empty: float = 0.0
     tried: tuple[Tried, ...] = ()
     best: Tried | None = None
 

@@ -1,0 +1,74 @@
+"""Where a density is positive, if it is zero nearly everywhere.
+
+Beyond the edges of a few boxes, say, no slope leads to them: only points that fall
+inside say where they are. Each stands for more of the volume or the prior's mass, the
+more seldom points are drawn near it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+
+from annealax._keys import named_key
+from annealax.auto.modes import NUM_SCREENED, Ascents
+from annealax.auto.places import Places
+from annealax.auto.starts.base import Candidate
+from annealax.auto.starts.gaussian import Linear, from_moments, normal_start
+
+_RARE, _BATCHES = 0.02, 64
+"""A density is rarely positive if it is so at a smaller share of points than the first;
+then so many batches of points are looked at."""
+
+_PART = 0.1
+"""What matters is a part with this share of the whole."""
+
+
+class RarelyPositive(NamedTuple):
+    """Points at which a density is positive that is zero at nearly all others.
+
+    Attributes:
+        points: Where they are.
+        weights: How much of the whole each stands for; they add up to one.
+    """
+
+    points: Float[np.ndarray, "points size"]
+    weights: Float[np.ndarray, " points"]
+
+    @property
+    def effective(self) -> float:
+        """How many points of equal weights would say as much."""
+        if len(self.points) == 0:
+            return 0.0
+        return float(1 / np.sum(self.weights**2))
+
+    @property
+    def chance_of_a_miss(self) -> float:
+        """Probability that no point fell into a part that matters."""
+        return (1 - _PART) ** self.effective
+
+    def candidate(self) -> Candidate | None:
+        """A normal around them; None of too few."""
+        count, size = self.points.shape
+        if count <= size:
+            return None
+        linear, kind = from_moments(Linear.identity(size), self.points, self.weights)
+        name = f"normal where the density is positive ({kind})"
+        return Candidate(name, normal_start(linear))
+
+
+def where_positive(
+    key: PRNGKeyArray, ascents: Ascents, places: Places
+) -> RarelyPositive | None:
+    """Look for such points; None of a density that is positive at many."""
+    found: list[np.ndarray] = []
+    for index in range(_BATCHES):
+        points = places.draw(named_key(key, index), NUM_SCREENED).points
+        inside = np.isfinite(ascents.evaluate(points))
+        if index == 0 and inside.mean() > _RARE:
+            return None
+        found.append(points[inside])
+    points = np.concatenate(found)
+    volumes = -places.log_prob(points)
+    weights = np.exp(volumes - volumes.max(initial=-np.inf))
+    return RarelyPositive(points, weights / max(weights.sum(), 1e-300))
