@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from annealax._errors import InvalidInputError
 from annealax.auto.parameters import Space
-from annealax.auto.program import Traced, trace
+from annealax.auto.program import trace
 
 _NEEDS_VALUES = (
     jax.errors.ConcretizationTypeError,
@@ -26,11 +26,11 @@ class FreeDensity(eqx.Module):
     """The user's density as a function of the unconstrained vector.
 
     Args:
-        log_density: The user's function, traced.
+        log_density: The user's function, traced; or another form of it.
         space: Where it lives.
     """
 
-    log_density: Traced
+    log_density: Callable[[Any], Array]
     space: Space
 
     @classmethod

@@ -17,6 +17,11 @@ import numpy as np
 from jax.nn import logsumexp
 from jaxtyping import Array, Float
 
+from annealax._device import to_device
+from annealax._jit import quick_jit
+from annealax.auto.density import FreeDensity
+from annealax.auto.terms import terms_of
+
 _CALLS = ("jit", "pjit", "closed_call")
 """Steps that run a program once."""
 
@@ -27,24 +32,82 @@ _MOVES = (
 """Steps that move numbers and leave them as they are."""
 
 
+_SLACK = 1e-4
+"""Two forms of a density agree up to this share, and a hundred times this in nats."""
+
+
 class InLogarithms(eqx.Module):
     """The same log density, by a program in which nothing underflows on the way.
 
     Attributes:
-        log_density: A function of one vector.
+        log_density: A function of one point.
     """
 
-    log_density: Callable[[Array], Array]
+    log_density: Callable[[Any], Array]
 
-    def __call__(self, x: Float[Array, " size"]) -> Float[Array, ""]:
-        """Log density of one vector."""
-        closed = jax.make_jaxpr(self.log_density)(x)
-        ((value, _),) = _run(closed.jaxpr, closed.consts, [(x, None)])
+    def __call__(self, point: Any) -> Float[Array, ""]:
+        """Log density of one point."""
+        value, _ = self._value(point)
         return value
 
+    def changes(self, point: Any) -> bool:
+        """Whether there is a logarithm of exponentials.
 
-def _run(program: Any, constants: Any, inputs: list[Any]) -> list[Any]:
-    """Values of what a program returns, each with its logarithm if that is known."""
+        Args:
+            point: Shapes and types of a point.
+        """
+        counts: list[int] = []
+        jax.eval_shape(lambda point: counts.append(self._value(point)[1]), point)
+        return counts[0] > 0
+
+    def _value(self, point: Any) -> tuple[Array, int]:
+        closed = jax.make_jaxpr(self.log_density)(point)
+        inputs = [(leaf, None) for leaf in jax.tree.leaves(point)]
+        taken: list[str] = []
+        ((value, _),) = _run(closed.jaxpr, closed.consts, inputs, taken)
+        return value, len(taken)
+
+
+def without_underflow(free: FreeDensity, points: np.ndarray) -> FreeDensity:
+    """The density with its sums of exponentials in logarithms, if it has any.
+
+    And if that is the same density wherever the first form is not zero: a negative
+    factor, say, has no logarithm.
+
+    Args:
+        free: The density.
+        points: Vectors at which the two are compared.
+    """
+    form = InLogarithms(free.log_density)
+    other = eqx.tree_at(lambda each: each.log_density, free, form)
+    vector: Any = jax.ShapeDtypeStruct(points.shape[1:], jnp.result_type(float))
+    value, _ = eqx.filter_eval_shape(free.space.constrain, vector)
+    if not form.changes(value) or terms_of(free, points) is not None:
+        return free
+    if terms_of(other, points) is None:
+        return free
+    one, two = jax.device_get(_both(free, other, to_device(points)))
+    seen = np.isfinite(one)
+    agree = np.allclose(two[seen], one[seen], _SLACK, 100 * _SLACK)
+    return other if agree and not np.isnan(two).any() else free
+
+
+@quick_jit
+def _both(one: FreeDensity, two: FreeDensity, points: Array) -> tuple[Array, Array]:
+    return jax.vmap(one)(points), jax.vmap(two)(points)
+
+
+def _run(
+    program: Any, constants: Any, inputs: list[Any], taken: list[str]
+) -> list[Any]:
+    """Values of what a program returns, each with its logarithm if that is known.
+
+    Args:
+        program: A program (a jaxpr).
+        constants: Its constants.
+        inputs: Its inputs, each with its logarithm or None.
+        taken: Steps that take a known logarithm are added here.
+    """
     known = {
         variable: (value, None)
         for variable, value in zip(program.constvars, constants, strict=True)
@@ -56,13 +119,16 @@ def _run(program: Any, constants: Any, inputs: list[Any]) -> list[Any]:
 
     for step in program.eqns:
         given = [read(each) for each in step.invars]
-        body = step.params.get("jaxpr") if step.primitive.name in _CALLS else None
+        name = step.primitive.name
+        body = step.params.get("jaxpr") if name in _CALLS else None
         if body is not None:
-            results = _run(body.jaxpr, body.consts, given)
-        elif step.primitive.name == "log" and given[0][1] is not None:
-            results = [(given[0][1], None)]
-        elif step.primitive.name == "log1p" and given[0][1] is not None:
-            results = [(jnp.logaddexp(given[0][1], 0.0), None)]
+            results = _run(body.jaxpr, body.consts, given, taken)
+        elif name in ("log", "log1p") and given[0][1] is not None:
+            taken.append(name)
+            logarithm = given[0][1]
+            if name == "log1p":
+                logarithm = jnp.logaddexp(logarithm, 0.0)
+            results = [(logarithm, None)]
         else:
             first, *others = _bind(step, [value for value, _ in given])
             results = [(first, _logarithm(step, given))]

@@ -365,7 +365,7 @@ class Ascents:
     def evaluate(self, points: np.ndarray) -> np.ndarray:
         """Log densities of points, `NUM_SCREENED` in general."""
         self._density.spend(len(points))
-        values = values_at(self._density.log_density, to_device(points))
+        values = _evaluate(self._density.log_density, to_device(points))
         return np.asarray(values, np.float64)
 
     def screen(self, modes: Modes, climbers: Climbers) -> tuple[Climbers, np.ndarray]:
@@ -615,10 +615,9 @@ def _shapes(
 
 
 @quick_jit
-def values_at(
+def _evaluate(
     log_density: Callable[[Array], Array], points: Float[Array, "points size"]
 ) -> Float[Array, " points"]:
-    """Log densities of points; minus infinity where they are not finite."""
     return jax.vmap(lambda x: sanitise(log_density(x)))(points)
 
 

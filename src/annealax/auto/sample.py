@@ -41,6 +41,7 @@ from annealax.auto.density import CountedDensity, FreeDensity
 from annealax.auto.doubts import doubts
 from annealax.auto.flows import FAMILIES, choose_flows, families_for
 from annealax.auto.knowledge import Prior, as_prior, gather
+from annealax.auto.logarithms import without_underflow
 from annealax.auto.modes import Ascents, find_modes
 from annealax.auto.parameters import Support
 from annealax.auto.precision import with_precision
@@ -80,6 +81,9 @@ _MOST_RUNS, _FEW_REPLICATES, _PRECISE_ENOUGH = 24, 6, 0.03
 
 _GOOD_ENOUGH = 0.05
 """Flows are not tried where the error of log Z will be below this."""
+
+_COMPARED = 64
+"""Points at which two forms of a density are compared."""
 
 FLOW_CHOICES = ("auto", "none", *FAMILIES)
 """What `flow` can be."""
@@ -201,11 +205,13 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
 
     workers = as_workers(executor)
     callbacks, say = as_callbacks(callback), as_teller(progress)
+    known = gather(named_key(key, "known"), free.space, model.prior, region, initial)
+    some = known.places.draw(named_key(key, "some"), _COMPARED)
+    free = without_underflow(free, some.points)
     density = CountedDensity(free, free.space.size)
     _check_flow(flow, density)
     many = density.size > MANY_DIMENSIONS
     ledger = Ledger(density, getattr(say, "stage", None))
-    known = gather(named_key(key, "known"), free.space, model.prior, region, initial)
 
     say(f"looking for a start in {density.size} dimensions")
     with ledger.stage("start"):

@@ -22,8 +22,6 @@ from jaxtyping import Array, Float, Int
 from annealax._device import to_device
 from annealax._jit import quick_jit
 from annealax._path import sanitise
-from annealax.auto.logarithms import InLogarithms
-from annealax.auto.modes import values_at
 from annealax.auto.sums import ALL, Rule, Sum, run, sums_in
 
 MAX_TERMS = 32
@@ -101,34 +99,6 @@ def terms_of(
         log_density: A function of one vector.
         points: Where it is looked whether the sums add up to the density.
     """
-    terms = _terms_of(log_density, points)
-    if terms is not None:
-        return terms
-    in_logarithms = InLogarithms(log_density)
-    terms = _terms_of(in_logarithms, points)
-    if terms is None or not _agree(log_density, in_logarithms, points):
-        return None
-    return terms
-
-
-def _agree(
-    log_density: Callable[[Array], Array], other: InLogarithms, points: np.ndarray
-) -> bool:
-    """Whether two forms of a density are one, wherever the first is not zero.
-
-    A negative factor, say, has no logarithm.
-    """
-    one, two = (
-        np.asarray(values_at(each, to_device(points)), np.float64)
-        for each in (log_density, other)
-    )
-    seen = np.isfinite(one)
-    return bool(seen.any()) and np.allclose(two[seen], one[seen], _SLACK, 1e2 * _SLACK)
-
-
-def _terms_of(
-    log_density: Callable[[Array], Array], points: Float[np.ndarray, "points size"]
-) -> Terms | None:
     point = jax.ShapeDtypeStruct(points.shape[1:], jnp.result_type(float))
     program = eqx.filter_make_jaxpr(cast(Any, log_density))(cast(Any, point))[0].jaxpr
     found = [
