@@ -2,12 +2,18 @@
 
 import dataclasses
 
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 
 from annealax.auto.adaptive_smc import AdaptivePass
+from annealax.auto.density import CountedDensity
+from annealax.auto.modes import Ascents
+from annealax.auto.places import Everywhere
 from annealax.auto.search import gain_of, is_better, is_doubtful
-from annealax.auto.starts.base import Tried
+from annealax.auto.second import wider_start
+from annealax.auto.starts.base import Seen, Tried, WideNormal
 from annealax.auto.starts.gaussian import Linear, normal_start
 
 
@@ -64,6 +70,21 @@ def test_more_passes_sharpen_the_estimate_and_not_the_difficulty():
     other = _start(-10.24, 0.03)
     assert gain_of(other, once) < 1
     assert gain_of(other, often) == np.inf
+
+
+def test_against_heavy_tails_the_easiest_of_the_wider_starts_that_agree():
+    best = _start(-10.0, 0.02, 10)
+    prior, wide = _start(-10.1, 0.05, 25), _start(-10.2, 0.2, 50)
+    others = [_start(-10.0, 0.01, 12), _start(-14.0, 0.01, 30)]  # akin; went nowhere
+    density = CountedDensity(lambda x: -jnp.sum(x**2), 2)
+    modes = Ascents(density).from_places(jr.key(0), Everywhere(2))
+    seen = Seen(density, jr.key(0), modes, WideNormal(np.zeros(2), np.ones(2)))
+    seen = dataclasses.replace(seen, tried=(best, *others, wide, prior), best=best)
+    assert wider_start(seen, -10.0, 0.02) is prior
+    # What passes from the prior contradict, it cannot cure.
+    assert wider_start(seen, -12.0, 0.02) is None
+    seen = dataclasses.replace(seen, tried=(best, *others))
+    assert wider_start(seen, -10.0, 0.02) is None
 
 
 def test_one_lucky_pass_is_no_proof_of_more_mass():

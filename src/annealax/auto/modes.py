@@ -347,7 +347,7 @@ class Ascents:
             values = np.where(better, heights, values)
             # Steps that are too coarse overshoot a narrow peak, and gain nothing: then
             # the first is of a nat, as long as it pays.
-            steep = _FIRST_RATE * scales * slopes
+            steep = _FIRST_RATE * scales.astype(np.float64) * slopes
             stuck = ~moved & ~careful & (steep > _CONTINUE)
             careful |= stuck
             climbing &= np.where(
@@ -356,7 +356,7 @@ class Ascents:
                 (gains > _CONTINUE) | (_FINER * steep > _CONTINUE),
             )
             finer = np.where(careful, 1 / np.maximum(steep, 1e-3), _FINER)
-            scales = np.where(climbing, finer * scales, scales)
+            scales = np.where(climbing, finer * scales, scales).astype(dtype)
             if not climbing[:count].any():
                 break
         values[count:] = -np.inf

@@ -307,7 +307,9 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         say(f"going back: {remedy.reason}")
         history.append(remedy.reason)
         with ledger.stage("start"):
-            seen, effort = improve(remedy.seen, say), remedy.effort
+            seen, effort = remedy.seen, remedy.effort
+            if not remedy.is_settled:
+                seen = improve(seen, say)
 
     with ledger.stage("modes"):
         pool = pool_replicates(results, plan)

@@ -33,6 +33,9 @@ _SCATTER = 3.0
 _SURPRISE, _LARGE = 4.0, 0.1
 """An error so many times larger than tuning expected, and as large as this, is one."""
 
+_MUCH_LONGER = 1.5
+"""A start from which passes take so many times the temperatures is a wider one."""
+
 _LONGER = 4.0
 """A second attempt has a ladder so many times longer."""
 
@@ -44,11 +47,14 @@ class Remedy(NamedTuple):
         reason: Why, in words.
         seen: From where the search goes on.
         effort: How hard to try.
+        is_settled: Whether the best of what was seen is to be taken as it is, and not
+            to be improved.
     """
 
     reason: str
     seen: Seen
     effort: Effort
+    is_settled: bool = False
 
 
 def reconsider(
@@ -68,6 +74,10 @@ def reconsider(
     surprise = error * np.sqrt(len(values)) / max(expected.stderr, 1e-12)
     if k > _HEAVY:
         reason = f"few initial draws made up most of Z (Pareto k {k:.2f})"
+        wider = wider_start(seen, log_mean(values), error)
+        if wider is not None:
+            settled = dataclasses.replace(seen, best=wider)
+            return Remedy(reason, settled, effort, is_settled=True)
     elif spread > _SCATTER * typical + 1e-2:
         reason = f"runs scattered by {spread:.2g} where each claimed {typical:.2g}"
     elif surprise > _SURPRISE and error > _LARGE:
@@ -75,6 +85,29 @@ def reconsider(
     else:
         return None
     return Remedy(reason, seen, Effort(effort.longer * _LONGER, try_flows=True))
+
+
+def wider_start(seen: Seen, log_normalizer: float, error: float) -> Tried | None:
+    """The easiest of the starts with a longer way to the density that agree.
+
+    A start that was fitted to particles lacks the tails that they did not reach; from
+    a wide one, or from the prior, particles come in from all sides.
+    """
+    best = seen.best
+    assert best is not None
+    wider = [
+        each
+        for each in seen.tried
+        if each.first.usable
+        and each.num_transitions > _MUCH_LONGER * best.num_transitions
+        and not _differ(each, log_normalizer, error)
+    ]
+    return min(wider, key=lambda each: each.difficulty, default=None)
+
+
+def _differ(tried: Tried, log_normalizer: float, error: float) -> bool:
+    difference = abs(tried.log_normalizer - log_normalizer)
+    return difference > _TOLERANCE + _ERRORS * float(np.hypot(tried.stderr, error))
 
 
 def contradiction(
@@ -97,8 +130,8 @@ def contradiction(
 
 
 def _is_more(tried: Tried, log_normalizer: float, error: float) -> bool:
-    difference = tried.log_normalizer - log_normalizer
-    return difference > _TOLERANCE + _ERRORS * float(np.hypot(tried.stderr, error))
+    is_larger = tried.log_normalizer > log_normalizer
+    return is_larger and _differ(tried, log_normalizer, error)
 
 
 def report_of(seen: Seen, known: Knowledge) -> SearchReport:
