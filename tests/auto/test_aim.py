@@ -12,7 +12,7 @@ def test_the_harder_of_two_wishes_decides():
     # Four errors of one run, aimed at 0.8 of the precision: 16 / 0.64 runs.
     assert aim.runs(0.04, 1000.0) == 25
     assert aim.runs(1e-6, 50.0) == 20
-    assert aim.runs(0.04, 10.0) == MOST
+    assert aim.runs(0.04, 5.0) == MOST
     assert aim.runs(1e-6, 1000.0) == FEWEST
     assert aim.runs(np.nan, 1000.0) == MOST
 

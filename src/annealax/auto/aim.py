@@ -14,7 +14,7 @@ from annealax._checks import positive_number, whole_number
 PRECISION, DRAWS = 0.02, 4000
 """An evidence ratio is then known to 3 %, and a mean to 2 % of a standard deviation."""
 
-FEWEST, MOST = 8, 64
+FEWEST, MOST = 8, 128
 """Runs: an error bar needs the former; beyond the latter, ask for it by a budget."""
 
 _MARGIN = 0.8

@@ -91,10 +91,13 @@ def wider_start(seen: Seen, log_normalizer: float, error: float) -> Tried | None
     """The easiest of the starts with a longer way to the density that agree.
 
     A start that was fitted to particles lacks the tails that they did not reach; from
-    a wide one, or from the prior, particles come in from all sides.
+    a wide one, or from the prior, particles come in from all sides. But what was learnt
+    of rulers must not be given up: where these set scales, wide starts lose the neck.
     """
     best = seen.best
     assert best is not None
+    if best.start.bijection.knows_rulers:
+        return None
     wider = [
         each
         for each in seen.tried

@@ -69,6 +69,9 @@ class AbstractCoordinates(AbstractBijection):
 
     cond_shape: ClassVar[None] = None  # type: ignore[misc]
 
+    knows_rulers: ClassVar[bool] = False
+    """Whether it undoes that some coordinates set the scales of others."""
+
     @property
     def leaders(self) -> tuple[int, ...]:
         """Coordinates of x that others follow."""

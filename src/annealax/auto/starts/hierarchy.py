@@ -14,7 +14,7 @@ outside of where the particles are: from the mouth of a funnel they know its nec
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -58,6 +58,7 @@ _GAIN_NEEDED = 1.5
 class Hierarchy(AbstractCoordinates):
     """The map above; what is called `order` there is how coordinates are numbered."""
 
+    knows_rulers: ClassVar[bool] = True
     shape: tuple[int, ...] = eqx.field(static=True)
     mean: Float[Array, " size"]
     scale: Float[Array, " size"]

@@ -22,7 +22,7 @@ cost little.
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -96,6 +96,7 @@ others it must be clearly better: what neither saw does not show.
 class Leaders(AbstractCoordinates):
     """The map above, in standardised coordinates, leaders first."""
 
+    knows_rulers: ClassVar[bool] = True
     shape: tuple[int, ...] = eqx.field(static=True)
     mean: Float[Array, " size"]
     axes: Float[Array, "size size"]
