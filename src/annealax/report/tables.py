@@ -192,7 +192,7 @@ def number_text(value: float | None, digits: int = 4) -> str:
     """A number with so many decimals, or a question mark."""
     if value is None or not math.isfinite(value):
         return "?"
-    return f"{value:.{digits}f}"
+    return f"{value:z.{digits}f}"
 
 
 def off_by_text(row: Row, truth: float | None) -> str:
