@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tests_chromium
 
 import annealax as ax
 
@@ -60,6 +61,45 @@ def test_pages_ask_no_other_server(site):
         loaded += re.findall(links, text)
         away = ("http:", "https:", "//")
         assert [each for each in loaded if each.startswith(away)] == []
+
+
+LOOSE = """
+    [...document.querySelectorAll('main *')].filter(element => {
+        if (element.getBoundingClientRect().right <= 361) return false;
+        // What is not drawn, and what readers of a screen hear of a formula.
+        if (!element.getClientRects().length) return false;
+        if (element.closest('.katex-mathml')) return false;
+        for (let each = element; each; each = each.parentElement)
+            if (/auto|scroll/.test(getComputedStyle(each).overflowX)) return false;
+        return true;
+    }).map(element => element.outerHTML.slice(0, 80))
+"""
+"""What reaches beyond the window, and is in no box that scrolls."""
+
+
+@pytest.mark.skipif(tests_chromium.find() is None, reason="no browser found")
+def test_pages_fit_a_phone_and_nothing_complains(site, tmp_path):
+    browser = tests_chromium.Browser(tests_chromium.find(), tmp_path)
+    # 404.html is for a server: its addresses begin at the root.
+    pages = [each for each in site.rglob("*.html") if each.name != "404.html"]
+    assert len(pages) > 30
+    wrong = {}
+    try:
+        for page in pages:
+            browser.open(page.as_uri(), width=360)
+            found = [browser.complaints(), browser.evaluate(LOOSE)]
+            found.append(
+                browser.evaluate("document.querySelectorAll('.katex-error').length")
+            )
+            width = browser.evaluate("document.documentElement.scrollWidth")
+            if any(found) or width > 360:
+                wrong[page.name] = (width, *found)
+        formulas = (site / "paper.html").as_uri()
+        browser.open(formulas, width=360)
+        assert browser.evaluate("document.querySelectorAll('.katex').length") > 10
+    finally:
+        browser.close()
+    assert wrong == {}
 
 
 def test_each_reader_finds_a_page_from_the_front(site):
