@@ -218,7 +218,7 @@ def compare(
     output.tell("")
     for line in found.summary().splitlines():
         output.tell(line)
-    output.tell(f"Files in {base}: evidence.json, report.html, {', '.join(folders)}")
+    output.left(base, ["evidence.json", *folders, "report.html"])
 
 
 def parse_shape(texts: Sequence[str]) -> tuple[int, ...] | dict[str, tuple[int, ...]]:

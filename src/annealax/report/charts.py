@@ -484,7 +484,7 @@ def main_draws(draws: Draws) -> tuple[str, Draws]:
         words = f"Weighted marginals and pairs of {which} {what}s."
         if count == 1:
             words = f"Weighted marginal of the {what}."
-        return words + _beside(draws), draws.columns(chosen)
+        return words + beside_words(draws), draws.columns(chosen)
     alive = (draws.weights > 0) & np.isfinite(draws.values).all(axis=1)
     values, weights = draws.values[alive], draws.weights[alive]
     mean = weights @ values
@@ -509,12 +509,12 @@ def main_draws(draws: Draws) -> tuple[str, Draws]:
         None if each is None else (each - mean) @ directions.T
         for each in (draws.exact, draws.prior)
     )
-    return words + _beside(draws), Draws(
+    return words + beside_words(draws), Draws(
         names, (values - mean) @ directions.T, weights, exact, prior, named=False
     )
 
 
-def _beside(draws: Draws) -> str:
+def beside_words(draws: Draws) -> str:
     """What a corner plot has beside the draws, in words."""
     many = len(draws.names) > 1 and _has_regions(draws.weights)
     lines = " Dotted: 5, 50 and 95 %."

@@ -185,7 +185,7 @@ def _run_page(run: Run) -> str:
         ladder_charts=draw.panels(charts.ladder_panels(run.ladder)),
         just_resampled=run.just_resampled,
         training_charts=draw.panels(charts.training_panels(run)),
-        notes={name: text.replace("+-", "±") for name, text in run.notes.items()},
+        notes=run.notes,
         commands=commands(run),
         again=_again(run),
     )
