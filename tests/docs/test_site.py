@@ -3,6 +3,7 @@
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,18 +39,36 @@ def test_every_public_name_is_documented(part):
     assert names - DOCUMENTED == set()
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The site, built as by hand."""
-    folder = tmp_path_factory.mktemp("site")
+def build(root, folder):
+    """Build the site as by hand."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    subprocess.run(
-        [ROOT / "docs" / "build", folder],
+    return subprocess.run(
+        [root / "docs" / "build", folder],
         env={**os.environ, "PATH": path},
-        check=True,
+        capture_output=True,
+        check=False,
+        text=True,
         timeout=300,
     )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site."""
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT, folder)
+    assert done.returncode == 0, done.stderr
     return folder
+
+
+def test_a_link_that_leads_nowhere_is_an_error(tmp_path):
+    (tmp_path / "docs").mkdir()
+    for name in ("mkdocs.yml", "docs/build"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "docs" / "index.md").write_text("# All\n[gone](nowhere.md)\n")
+    done = build(tmp_path, tmp_path / "site")
+    assert done.returncode != 0
+    assert "nowhere.md" in done.stderr
 
 
 def test_pages_ask_no_other_server(site):
