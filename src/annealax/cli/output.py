@@ -64,12 +64,8 @@ class Output:
     def left(self, folder: Path, files: Sequence[str]) -> None:
         """Say what is in a folder now: the page last, since it shows all the rest."""
         others = ", ".join(name for name in files if name != "report.html")
-        self.console.print(
-            f"Files in {folder}: {others}",
-            highlight=False,
-            markup=False,
-            overflow="ignore",
-        )
+        text = f"Files in {folder}: {others}"
+        self.console.print(text, highlight=False, markup=False)
         if "report.html" in files:
             self.tell(f"Open {folder / 'report.html'}")
 
