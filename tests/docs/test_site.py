@@ -122,10 +122,11 @@ def test_pages_fit_a_phone_and_nothing_complains(site, tmp_path):
 
 
 def test_each_reader_finds_a_page_from_the_front(site):
-    """At most two clicks away: models, lattices, parts of one's own."""
+    """One click away, in the page itself: models, lattices, parts of one's own."""
     front = (site / "index.html").read_text(encoding="utf-8")
-    for page in ("quickstart", "lattices", "own_parts", "warnings", "api/index"):
-        assert f'href="{page}.html"' in front
+    _, _, article = front.partition("<article")
+    for page in ("models", "elsewhere", "lattices", "own_parts", "warnings"):
+        assert f'href="{page}.html"' in article
 
 
 def test_formulas_are_marked_for_the_renderer(site):
