@@ -418,7 +418,9 @@ def runs_table(runs: Mapping[str, Run]) -> Table:
             )
         ),
         Column("off by", "distance from exact in error bars"): (
-            lambda name, run: off_by_text(run.main, run.truth)
+            lambda name, run: (
+                "" if run.truth is None else off_by_text(run.main, run.truth)
+            )
         ),
         Column("mean", "of log Z over passes"): lambda name, run: number_text(
             run.main.mean
@@ -442,6 +444,8 @@ def runs_table(runs: Mapping[str, Run]) -> Table:
         Column("particles"): lambda name, run: str(run.num_particles),
         Column("seed"): lambda name, run: str(run.asked.seed),
     }
+    if all(run.truth is None for run in runs.values()):
+        columns = {c: cell for c, cell in columns.items() if c.header != "off by"}
     rows = tuple(
         tuple(cell(name, run) for cell in columns.values())
         for name, run in runs.items()
