@@ -338,7 +338,7 @@ def _winner(mine: str, yours: str, gain: float, clear: float, what: str) -> str:
         return f"{mine} beats {yours}: {factor} times smaller {what}."
     if gain < 1 / clear:
         return f"{yours} beats {mine}: {factor} times smaller {what}."
-    return f"No clear winner: a factor of {factor} in {what}."
+    return f"No clear winner, {mine} or {yours}: a factor of {factor} in {what}."
 
 
 def chance_ratio(num_passes: int) -> float:
