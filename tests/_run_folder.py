@@ -147,6 +147,8 @@ def write_sample(folder, order=("x", "y", "s"), replicates=4):
     table |= {"rows": [row("sample", [1.5, 1.25, 1.0, 1.75][:replicates])]}
     (folder / "table.json").write_text(json.dumps(table))
     (folder / "summary.txt").write_text("log Z  1.5000 +- 0.1250\n", encoding="utf-8")
+    notes = {"search": "9 points; second opinion: log Z 0 +- 0.1", "cost": "81 in 9 s"}
+    (folder / "answer.json").write_text(json.dumps({"seed": 3, "notes": notes}))
     return folder
 
 

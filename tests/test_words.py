@@ -18,10 +18,19 @@ from annealax import _words
         (5.0, 0.0, "5"),
         (np.nan, 1.0, "?"),
         (5.25, None, "5.25"),
+        (-0.0001, 0.004, "0.000(4)"),
     ],
 )
 def test_a_number_with_the_error_of_its_last_digits(value, error, shown):
     assert _words.brief_text(value, error) == shown
+
+
+def test_zero_has_no_sign():
+    assert _words.estimate_text(-0.0001, 0.004) == "0.000 ± 0.004"
+    assert _words.estimate_text(-0.00001, None) == "0.0000"
+    values = np.array([-1.0, -1e-6, 1.0])
+    cells = _words.parameter_cells(values, np.full(3, 1 / 3))
+    assert cells[0] == cells[3] == "0.000"
 
 
 def test_cells_of_a_parameter():

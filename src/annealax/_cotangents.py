@@ -2,7 +2,7 @@ r"""Keep derivatives of discarded numbers out of a gradient.
 
 `jnp.where(accepted, proposal, current)` gives a rejected proposal the cotangent zero,
 but on its way back through the trajectory that zero meets the proposal's derivatives,
-and :math:`0 \cdot \infty` is not a number. Whether a value is discarded is known only
+and $0 \cdot \infty$ is not a number. Whether a value is discarded is known only
 after it was computed, too late for the usual remedy of a harmless input. So the news
 travels with the backward pass:
 

@@ -2,7 +2,7 @@ r"""Estimates and their error bars from numbers on the host.
 
 Everything here takes NumPy arrays, in double precision, and compiles nothing.
 
-The tail of positive contributions to a mean is described by the shape :math:`k` of a
+The tail of positive contributions to a mean is described by the shape $k$ of a
 generalised Pareto distribution, estimated as Zhang and Stephens (2009) do, with the
 weak prior of Vehtari et al. (2024). Above 0.7 a mean of the contributions cannot be
 trusted, nor its error bar; below that, the heavier the tail, the more an error bar from
@@ -12,7 +12,7 @@ The integrated autocorrelation time of a trace is
 
 $$\tau = 1 + 2 \sum_{t \ge 1} \rho(t),$$
 
-summed up to the first window :math:`M \ge 5 \tau(M)` (Sokal 1997), the autocovariance
+summed up to the first window $M \ge 5 \tau(M)$ (Sokal 1997), the autocovariance
 averaged over chains about their common mean.
 """
 

@@ -1,6 +1,6 @@
 r"""Models compared by their evidence: Bayes factors, probabilities, prior sensitivity.
 
-With prior probabilities :math:`p_m` of models and evidences :math:`Z_m`,
+With prior probabilities $p_m$ of models and evidences $Z_m$,
 
 $$P(m \mid y) = \frac{p_m Z_m}{\sum_k p_k Z_k}, \qquad B_{ab} = Z_a / Z_b.$$
 
@@ -11,13 +11,13 @@ its estimate, with its error bar and as many degrees of freedom as the error bar
 (one less than there are replicates), independently of the others; an answer that
 another start contradicts is drawn from either. Intervals are quantiles of what follows.
 
-**Prior sensitivity.** The prior :math:`\pi` is raised to a power and normalised again,
+**Prior sensitivity.** The prior $\pi$ is raised to a power and normalised again,
 
 $$\pi_\alpha(\theta) = \pi(\theta)^\alpha / C_\alpha, \qquad
   C_\alpha = \int \pi(\theta)^\alpha \,\mathrm d\theta,$$
 
-which makes a normal distribution wider (:math:`\alpha < 1`) or narrower by
-:math:`\alpha^{-1/2}`, in the parameters as the model has them (it is not invariant to
+which makes a normal distribution wider ($\alpha < 1$) or narrower by
+$\alpha^{-1/2}$, in the parameters as the model has them (it is not invariant to
 their choice), and leaves a uniform one as it is. The evidence under it is, without
 another run,
 
@@ -26,7 +26,7 @@ $$\log \frac{Z_\alpha}{Z}
   C_\alpha = \mathrm E_{\pi}[\pi^{\alpha-1}],$$
 
 the former by the weighted draws of the answer, the latter by draws from the prior; and
-at :math:`\alpha = 1` it rises with
+at $\alpha = 1$ it rises with
 
 $$\frac{\mathrm d \log Z_\alpha}{\mathrm d \log \alpha}
   = \mathrm E_{\text{posterior}}[\log \pi] - \mathrm E_\pi[\log \pi].$$

@@ -3,10 +3,10 @@ r"""The loss that trains a flow at one transition (equations 5 to 8).
 $$\mathcal L_k = \sum_i W_{k-1}^i D_k(X_{k-1}^i), \qquad D_k = -\log G_k .$$
 
 Its gradient in the flow's parameters comes in two estimators with the same expectation
-when the particles follow :math:`\pi_{k-1}`:
+when the particles follow $\pi_{k-1}$:
 
-- plain (eq. 8): differentiate :math:`D_k`;
-- path: differentiate only through the moved particle :math:`y = T(x)`,
+- plain (eq. 8): differentiate $D_k$;
+- path: differentiate only through the moved particle $y = T(x)$,
 
 $$\sum_i W^i \big[\nabla_y \log q(y) - \nabla_y \log \gamma_k(y)\big]^\top
     \partial_\theta T_\theta(x^i), \qquad q = T_\# \gamma_{k-1},$$
@@ -170,7 +170,7 @@ def _path_term(
 def evidence_lower_bound(particles: Particles) -> Float[Array, ""]:
     r"""A lower bound on log Z, on average, from the particles at the end of a pass.
 
-    Without resampling this is the mean of :math:`\log w_K` over the particles. With
+    Without resampling this is the mean of $\log w_K$ over the particles. With
     it, the weights since the last resampling are averaged so, and the factors of Z
     before it enter as they are. Both are below log Z by Jensen's inequality. Particles
     of weight zero are left out.
@@ -184,9 +184,9 @@ def evidence_lower_bound(particles: Particles) -> Float[Array, ""]:
 def choice_score(particles: Particles, moved: Moved) -> Float[Array, ""]:
     r"""A transition's share in the score term of Proposition 1, to be differentiated.
 
-    The term is :math:`\log w_K \nabla \log p(a)` with the decisions :math:`a` to accept
+    The term is $\log w_K \nabla \log p(a)$ with the decisions $a$ to accept
     or reject. A decision has no influence on increments before it, so the increment
-    :math:`\log G_k` need only meet the decisions that came first; and the mean of the
+    $\log G_k$ need only meet the decisions that came first; and the mean of the
     other particles' increments, independent of this particle's decisions, is
     subtracted. Neither changes the expectation, and without them the noise would grow
     with log Z.

@@ -3,14 +3,14 @@ r"""Weighted particles, and what can be read off them.
 The error bar of a single run goes through the genealogy: each particle carries the
 index of its ancestor among the initial draws (its *root*), and the weights summed by
 root play the role of independent contributions (Chan and Lai 2013, Lee and Whiteley
-2018). With :math:`S` the sum of squares of those summed weights,
+2018). With $S$ the sum of squares of those summed weights,
 
 $$\widehat{\mathrm{Var}}(\hat Z)/\hat Z^2
     = 1 - \frac{N}{N - 1} \prod_p \frac{1}{1 - c_p} \, (1 - S),$$
 
-where the product runs over the resampling events and :math:`c_p` is the chance that
+where the product runs over the resampling events and $c_p$ is the chance that
 two particles merge there through the noise of selection alone, which does not move
-:math:`\hat Z`. It is :math:`1/N` for multinomial resampling, which gives Lee and
+$\hat Z$. It is $1/N$ for multinomial resampling, which gives Lee and
 Whiteley's estimator; other schemes make less noise (`annealax._resampling`).
 """
 
@@ -36,7 +36,7 @@ class Particles(eqx.Module):
         log_weights: Normalised log weights, log W in the paper.
         log_normalizer: Running estimate of log Z.
         roots: Index of each particle's ancestor among the initial draws.
-        log_selection: Sum of :math:`\log(1 - c_p)` over the resampling events so far.
+        log_selection: Sum of $\log(1 - c_p)$ over the resampling events so far.
         log_choices: Log probability of the accept and reject decisions behind each
             particle, for the score term of Proposition 1.
     """

@@ -4,7 +4,7 @@ The geometric path is
 
 $$\log \gamma_\beta(x) = (1 - \beta) \log \pi_0(x) + \beta \log \gamma(x),$$
 
-with :math:`0 = \beta_0 < \beta_1 < \dots < \beta_K = 1`.
+with $0 = \beta_0 < \beta_1 < \dots < \beta_K = 1$.
 """
 
 from abc import abstractmethod

@@ -1,15 +1,15 @@
 r"""Resampling: when, and which particles survive (Algorithm 1, lines 7 to 9).
 
-Every scheme draws `N` ancestors such that particle `i` has :math:`N W_i` offspring on
+Every scheme draws `N` ancestors such that particle `i` has $N W_i$ offspring on
 average. The schemes differ in the noise around it, and each knows its own: the chance
-:math:`c = \sum_i \mathrm{Var}(O_i) / N^2` that two particles merge by that noise alone,
+$c = \sum_i \mathrm{Var}(O_i) / N^2$ that two particles merge by that noise alone,
 which the error bar of log Z needs (`annealax._particles`).
 
 With islands every block resamples by itself, when the population as a whole needs it,
 and its survivors keep the block's weight: their total W is unchanged, so that Z stays
 unbiased, and blocks agree on one number alone. Two particles of a block of weight
-:math:`W_b` merge by its noise :math:`c_b`, two of different blocks never, so that
-:math:`c = \sum_b W_b^2 c_b`.
+$W_b$ merge by its noise $c_b$, two of different blocks never, so that
+$c = \sum_b W_b^2 c_b$.
 
 The draws are inversions of the cumulative weights. They are written here rather than
 taken from blackjax because its versions may select a particle of weight zero, at

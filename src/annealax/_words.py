@@ -22,9 +22,9 @@ def estimate_text(value: float | None, error: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "?"
     if error is None or not math.isfinite(error) or error <= 0:
-        return f"{value:.4f}"
+        return f"{value:z.4f}"
     digits = min(max(_decimals(error), 0), 12)
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
+    return f"{value:z.{digits}f} ± {error:.{digits}f}"
 
 
 def brief_text(value: float, error: float | None) -> str:
@@ -38,7 +38,7 @@ def brief_text(value: float, error: float | None) -> str:
         scale = 10**-digits
         return f"{round(value / scale) * scale:.0f}({round(error / scale) * scale:.0f})"
     unit = round(error * 10**digits)
-    return f"{value:.{digits}f}({max(unit, 1)})"
+    return f"{value:z.{digits}f}({max(unit, 1)})"
 
 
 def _decimals(error: float) -> int:
@@ -91,10 +91,10 @@ def parameter_cells(
 
 
 def spread_form(spread: float) -> str:
-    """How to write numbers that spread so much: to three digits of the spread."""
+    """How to write numbers that spread so much: to three digits of it, and no -0.00."""
     if not math.isfinite(spread) or not 1e-4 < spread < 1e5:
-        return ".4g"
-    return f".{max(0, 2 - math.floor(math.log10(spread)))}f"
+        return "z.4g"
+    return f"z.{max(0, 2 - math.floor(math.log10(spread)))}f"
 
 
 def listed(names: Sequence[str], most: int = 4) -> str:

@@ -6,14 +6,14 @@ names. Any estimate of the expectations will do: weighted particles, a Markov ch
 the leave-one-out averages of a jackknife. They are differentiable too, for the delta
 method.
 
-With :math:`V` sites the definitions are those of Albergo, Kanwar and Shanahan (2019),
+With $V$ sites the definitions are those of Albergo, Kanwar and Shanahan (2019),
 
 $$G(r) = \Bigl\langle \frac1V \sum_x \phi(x) \phi(x + r) \Bigr\rangle, \quad
   \chi_2 = \sum_r G(r), \quad E = \frac1d \sum_\mu G(\hat\mu), \quad
   C(t) = \frac1{L_1} \sum_s G(t, s),$$
 
-without the product of means :math:`\langle\phi\rangle^2` that makes them connected: it
-is zero by symmetry for :math:`\phi^4` theory, and its estimate would only add noise and
+without the product of means $\langle\phi\rangle^2$ that makes them connected: it
+is zero by symmetry for $\phi^4$ theory, and its estimate would only add noise and
 bias. :func:`connected_two_point_function` subtracts it for theories without symmetry.
 Time runs along the first axis.
 """
@@ -117,7 +117,7 @@ LATTICE: Mapping[str, _Observable] = MappingProxyType(
 
 
 def binder_cumulant(expected: Mapping[str, ArrayLike]) -> _Scalar:
-    r""":math:`1 - \langle M^4\rangle / 3 \langle M^2\rangle^2`.
+    r"""$1 - \langle M^4\rangle / 3 \langle M^2\rangle^2$.
 
     Zero for a Gaussian M, two thirds where M has one modulus and either sign.
     """
@@ -128,13 +128,13 @@ def binder_cumulant(expected: Mapping[str, ArrayLike]) -> _Scalar:
 def connected_two_point_function(
     expected: Mapping[str, ArrayLike],
 ) -> Float[Array, "time space"]:
-    r""":math:`G(r) - \langle M\rangle^2`."""
+    r"""$G(r) - \langle M\rangle^2$."""
     square = jnp.square(expected["magnetisation"])
     return jnp.asarray(expected["two_point_function"]) - square
 
 
 def effective_mass(expected: Mapping[str, ArrayLike]) -> Float[Array, " half_time"]:
-    r""":math:`\operatorname{arccosh}[(C(t-1) + C(t+1)) / 2 C(t)]`.
+    r"""$\operatorname{arccosh}[(C(t-1) + C(t+1)) / 2 C(t)]$.
 
     For the separations t = 1, 2, ... up to half the lattice; the other half mirrors
     them. Where excited states have died out this is the lowest mass in lattice units.

@@ -138,7 +138,7 @@ def test_an_answer_is_a_line_and_a_small_page(model):
     assert max(map(len, model.summary().splitlines())) < 80
     page = model._repr_html_()
     assert page.count("<svg") == 2
-    for words in ("nothing to doubt", "mu", "tau", "95%"):
+    for words in ("nothing to doubt", "mu", "tau", "95%", "Dotted", "second opinion"):
         assert words in page
     poor = dataclasses.replace(model, messages=(ax.Doubt("few-draws", "a <b> & c"),))
     assert "a &lt;b&gt; &amp; c." in poor._repr_html_()

@@ -126,7 +126,8 @@ def test_run_folder_has_a_page_and_a_file_for_arviz(craft):
     result, folder = craft
     listed = result.output.replace("\n", " ")
     assert "result.npz, result.nc" in listed
-    assert "report.html" in listed
+    assert "training.png" in listed
+    assert result.output.splitlines()[-1] == f"Open {folder / 'report.html'}"
     page = (folder / "report.html").read_text()
     assert "annealax run gaussian" in re.sub("<[^>]*>", "", page)
     assert page.count("<img ") == 1  # all but the temperatures are charts

@@ -3,11 +3,13 @@
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import tests_chromium
 
 import annealax as ax
 
@@ -37,18 +39,36 @@ def test_every_public_name_is_documented(part):
     assert names - DOCUMENTED == set()
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The site, built as by hand."""
-    folder = tmp_path_factory.mktemp("site")
+def build(root, folder):
+    """Build the site as by hand."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    subprocess.run(
-        [ROOT / "docs" / "build", folder],
+    return subprocess.run(
+        [root / "docs" / "build", folder],
         env={**os.environ, "PATH": path},
-        check=True,
+        capture_output=True,
+        check=False,
+        text=True,
         timeout=300,
     )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site."""
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT, folder)
+    assert done.returncode == 0, done.stderr
     return folder
+
+
+def test_a_link_that_leads_nowhere_is_an_error(tmp_path):
+    (tmp_path / "docs").mkdir()
+    for name in ("mkdocs.yml", "docs/build"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "docs" / "index.md").write_text("# All\n[gone](nowhere.md)\n")
+    done = build(tmp_path, tmp_path / "site")
+    assert done.returncode != 0
+    assert "nowhere.md" in done.stderr
 
 
 def test_pages_ask_no_other_server(site):
@@ -62,11 +82,51 @@ def test_pages_ask_no_other_server(site):
         assert [each for each in loaded if each.startswith(away)] == []
 
 
+LOOSE = """
+    [...document.querySelectorAll('main *')].filter(element => {
+        if (element.getBoundingClientRect().right <= 361) return false;
+        // What is not drawn, and what readers of a screen hear of a formula.
+        if (!element.getClientRects().length) return false;
+        if (element.closest('.katex-mathml')) return false;
+        for (let each = element; each; each = each.parentElement)
+            if (/auto|scroll/.test(getComputedStyle(each).overflowX)) return false;
+        return true;
+    }).map(element => element.outerHTML.slice(0, 80))
+"""
+"""What reaches beyond the window, and is in no box that scrolls."""
+
+
+@pytest.mark.skipif(tests_chromium.find() is None, reason="no browser found")
+def test_pages_fit_a_phone_and_nothing_complains(site, tmp_path):
+    browser = tests_chromium.Browser(tests_chromium.find(), tmp_path)
+    # 404.html is for a server: its addresses begin at the root.
+    pages = [each for each in site.rglob("*.html") if each.name != "404.html"]
+    assert len(pages) > 30
+    wrong = {}
+    try:
+        for page in pages:
+            browser.open(page.as_uri(), width=360)
+            found = [browser.complaints(), browser.evaluate(LOOSE)]
+            found.append(
+                browser.evaluate("document.querySelectorAll('.katex-error').length")
+            )
+            width = browser.evaluate("document.documentElement.scrollWidth")
+            if any(found) or width > 360:
+                wrong[page.name] = (width, *found)
+        formulas = (site / "paper.html").as_uri()
+        browser.open(formulas, width=360)
+        assert browser.evaluate("document.querySelectorAll('.katex').length") > 10
+    finally:
+        browser.close()
+    assert wrong == {}
+
+
 def test_each_reader_finds_a_page_from_the_front(site):
-    """At most two clicks away: models, lattices, parts of one's own."""
+    """One click away, in the page itself: models, lattices, parts of one's own."""
     front = (site / "index.html").read_text(encoding="utf-8")
-    for page in ("quickstart", "lattices", "own_parts", "warnings", "api/index"):
-        assert f'href="{page}.html"' in front
+    _, _, article = front.partition("<article")
+    for page in ("models", "elsewhere", "lattices", "own_parts", "warnings"):
+        assert f'href="{page}.html"' in article
 
 
 def test_formulas_are_marked_for_the_renderer(site):

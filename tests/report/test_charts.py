@@ -44,6 +44,16 @@ def test_transitions_are_labelled_with_beta():
     assert [bar.get_height() for bar in axis.patches] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("count", [1, 2, 5, 8, 16, 64])
+def test_labels_are_as_far_apart_from_one_to_the_next(count):
+    axis = Figure().subplots()
+    charts.ladder_panels(ladder(np.ones(count)))[0].draw(axis)
+    ticks = axis.get_xticks()
+    assert ticks[-1] == count
+    assert len(set(np.diff(ticks))) <= 1
+    assert min(count, 2) <= len(ticks) <= 6
+
+
 @pytest.mark.parametrize("far", [1e16, np.inf, np.nan])
 def test_an_absurd_transition_does_not_set_the_axis(far):
     panel = charts.ladder_panels(ladder([0.5, far, 0.25]))[0]
@@ -143,11 +153,23 @@ def test_lines_of_a_pair_hold_half_and_nine_tenths():
     np.testing.assert_allclose(radii, exact, rtol=0.06)
 
 
-def test_few_draws_have_no_lines():
+@pytest.mark.parametrize(("count", "heaviest"), [(60, 1), (1000, 30)])
+def test_few_draws_and_heavy_ones_have_no_lines(count, heaviest):
     rng = np.random.default_rng(0)
-    draws = named_draws({"": rng.normal(size=(60, 2))}, np.ones(60))
+    weights = np.ones(count)
+    weights[0] = heaviest  # effectively 500 draws of 1000, but 3 % are one of them
+    draws = named_draws({"": rng.normal(size=(count, 2))}, weights)
     assert not charts.corner(draws).axes[2].collections
     assert "Lines" not in charts.main_draws(draws)[0]
+
+
+def test_marginals_show_quantiles_of_the_weighted_draws():
+    axis = Figure().subplots()
+    values = np.arange(1000.0)
+    draws = named_draws({"a": values}, np.where(values < 500, 3.0, 1.0))
+    charts.draw_marginal(axis, draws, 0)
+    places = [line.get_xdata()[0] for line in axis.lines]
+    np.testing.assert_allclose(places, [2000 / 60, 2000 / 6, 900], atol=1)
 
 
 def test_a_corner_shows_at_most_eight_parameters():

@@ -74,7 +74,8 @@ def test_the_answer_comes_first(tmp_path):
         text,
         *("log Z = 1.50 ± 0.12; nothing to doubt", "+4.0 σ"),
         *("mean of 3 passes", "effective sample size", "Posterior"),
-        *("log Z and weights", "Along the ladder", "Training", "Run it again"),
+        *("log Z of each pass", "Weights", "log Z and what it cost"),
+        *("Along the ladder", "Training", "Run it again"),
     )
     assert "after 2.5 s of training" in text
     assert f"{np.std([1.5, 1.25, 0.75], ddof=1):.4f}" in text
@@ -177,11 +178,13 @@ def test_a_run_that_just_resampled_shows_the_ess_before(tmp_path):
     assert "10 of 200 draws, before the last resampling" in text
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (2,), (30,), (6, 6)])
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (10,), (6, 6)])
 def test_any_shape_has_a_posterior(tmp_path, shape):
     numbers = made_up.arrays(shape=shape)
     text = Reader(page_of(tmp_path, numbers=numbers)).text
-    assert ("principal components" in text) == (np.prod(shape) > 10)
+    many = np.prod(shape) > 10
+    assert ("principal components" in text) == many
+    assert ("95%" in text) != many  # quantiles, of all that have a place of their own
 
 
 def test_odd_numbers_are_drawn_all_the_same(tmp_path):
@@ -241,9 +244,22 @@ def test_the_automatic_mode_says_pooled_and_names_parameters(tmp_path):
     in_order(text, "4 replicates pooled", "Posterior", "parameter", "mean", "95%")
     assert "one pass" not in text
     table = text[text.index("95%") :]
-    in_order(table, "x", "y", "s", "log Z and weights")
-    assert "log Z of each replicate" in text
+    in_order(table, "x", "y", "s", "log Z of each replicate", "Along the ladder")
+    in_order(text, "How the answer was found", "search", "second opinion", "0 ± 0.1")
+    assert "what it cost" not in text  # a single row says nothing new
     assert "annealax sample model:density --shape x --shape y --shape s --seed" in text
+
+
+def test_what_was_given_is_in_the_command(tmp_path):
+    folder = made_up.write_sample(tmp_path)
+    given = {"shape": "x=, y=, s=", "support": "s=-2,3", "region": "x=-5,5, y=-9,9"}
+    edit(folder / "settings.json", settings=given | {"flow": "coupling"})
+    line = re.search(r"annealax sample .*?--seed 3", Reader(render(read(folder))).text)
+    assert shlex.split(line[0])[3:] == [
+        *("--shape", "x", "--shape", "y", "--shape", "s", "--support", "s=-2,3"),
+        *("--region", "x=-5,5", "--region", "y=-9,9", "--flow", "coupling"),
+        *("--seed", "3"),
+    ]
 
 
 def test_a_comparison_says_who_won(tmp_path):

@@ -113,7 +113,14 @@ def test_charts_tell_their_numbers_and_open(browser, pages):
     for kind in ("keyDown", "keyUp"):
         browser.call("Input.dispatchKeyEvent", type=kind, key="0", text="0")
     assert browser.evaluate(f"{large}.getAttribute('viewBox')").split() == whole
-    browser.evaluate("document.querySelector('dialog button').click()")
+    # A phone has neither a wheel nor keys.
+    button = "document.querySelector('dialog [aria-label=\"{}\"]').click()"
+    browser.evaluate(button.format("Zoom in"))
+    zoomed = browser.evaluate(f"{large}.getAttribute('viewBox')").split()
+    assert float(zoomed[2]) == pytest.approx(float(whole[2]) / 1.4)
+    browser.evaluate(button.format("All of it"))
+    assert browser.evaluate(f"{large}.getAttribute('viewBox')").split() == whole
+    browser.evaluate(button.format("Close"))
     browser.evaluate("new Promise(requestAnimationFrame)")  # until it has closed
     assert browser.evaluate("document.querySelector('dialog')") is None
     assert browser.complaints() == []

@@ -142,6 +142,17 @@ def test_runs_of_the_same_problem_are_judged(tmp_path):
     assert not list(tables.runs_verdicts(alone))
 
 
+def test_runs_are_off_by_something_where_the_truth_is_known(tmp_path):
+    for name, truth in (("known", 1.0), ("unknown", None)):
+        made_up.write(tmp_path / name, name=name, truth=truth)
+    runs = {name: read(tmp_path / name) for name in ("known", "unknown")}
+    table = tables.runs_table(runs)
+    index = [column.header for column in table.columns].index("off by")
+    assert [row[index] for row in table.rows] == ["+4.0 σ", ""]
+    alone = tables.runs_table({"unknown": runs["unknown"]})
+    assert "off by" not in [column.header for column in alone.columns]
+
+
 @pytest.mark.parametrize("count", [4, 10, 20, 50])
 def test_chance_ratio_is_the_quantile_of_f(count):
     exact = stats.f(count - 1, count - 1).ppf(0.975)

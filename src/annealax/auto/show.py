@@ -37,13 +37,15 @@ def summarise(sample: Sample) -> str:
         "",
         *_parameters(sample),
         "",
-        *_modes(sample),
-        *_prior(sample),
-        *_search(sample),
-        *_choices(sample),
-        *_costs(sample),
+        *(row for each in notes(sample).items() for row in _line(*each)),
     ]
     return "\n".join(lines)
+
+
+def notes(sample: Sample) -> dict[str, str]:
+    """How the answer was found, a sentence for each part, by its name."""
+    parts = (_modes, _prior, _search, _choices, _costs)
+    return dict(pair for part in parts for pair in part(sample))
 
 
 def _tail(k: float) -> str:
@@ -82,27 +84,33 @@ def _parameters(sample: Sample) -> Iterator[str]:
     yield "3.702(4) means 3.702 +- 0.004; columns with % are quantiles."
 
 
-def _prior(sample: Sample) -> Iterator[str]:
+_Note = Iterator[tuple[str, str]]
+"""What a part of the answer says, and what it is about."""
+
+
+def _prior(sample: Sample) -> _Note:
     why = sample.model.why_no_prior
     if why and not isinstance(sample.model, PlainModel):
-        text = f"log Z is of the whole density, which has no prior to start from: {why}"
-        yield from _wrap(text, "prior   ", "        ")
+        yield (
+            "prior",
+            f"log Z is of the whole density, which has no prior to start from: {why}",
+        )
 
 
-def _modes(sample: Sample) -> Iterator[str]:
+def _modes(sample: Sample) -> _Note:
     weights = sample.modes.weights
     if len(weights) < 2:
         return
     shown = ", ".join(f"{weight:.3f}" for weight in weights[:6])
     more = ", ..." if len(weights) > 6 else ""
-    yield from _line(
+    yield (
         "peaks",
         f"{len(weights)} among the draws; share of the draws nearest to each: "
         f"{shown}{more}",
     )
 
 
-def _search(sample: Sample) -> Iterator[str]:
+def _search(sample: Sample) -> _Note:
     search = sample.search
     count = len(search.hits)
     found = "no mode" if count == 0 else "one mode" if count == 1 else f"{count} modes"
@@ -130,22 +138,22 @@ def _search(sample: Sample) -> Iterator[str]:
             f"; second opinion ({search.other_start}): log Z "
             f"{search.other_log_normalizer:.3f} +- {search.other_stderr:.2g}"
         )
-    yield from _line("search", text)
+    yield "search", text
     if sample.choices.get("second thoughts", "none") != "none":
-        yield from _line("again", sample.choices["second thoughts"])
+        yield "again", sample.choices["second thoughts"]
 
 
-def _choices(sample: Sample) -> Iterator[str]:
+def _choices(sample: Sample) -> _Note:
     rates = np.asarray(sample.steps.acceptance_rate).mean(axis=0)
-    yield from _line("start", sample.choices["start"])
-    yield from _line(
+    yield "start", sample.choices["start"]
+    yield (
         "steps",
         f"{len(sample.betas) - 1} from the start to your density (the ladder of "
         f"temperatures); at each, {_moves(sample)} with step "
         f"size {sample.step_sizes.min():.2g} to {sample.step_sizes.max():.2g}, "
         f"{rates.min():.0%} to {rates.max():.0%} accepted",
     )
-    yield from _line("flows", sample.choices["flows"])
+    yield "flows", sample.choices["flows"]
 
 
 def _moves(sample: Sample) -> str:
@@ -154,14 +162,14 @@ def _moves(sample: Sample) -> str:
     return f"walks of {sample.num_leapfrog} proposals"
 
 
-def _costs(sample: Sample) -> Iterator[str]:
+def _costs(sample: Sample) -> _Note:
     if calls := sample.choices.get("calls"):
-        yield from _line("calls", calls)
+        yield "calls", calls
     parts = ", ".join(
         f"{stage.name} {stage.evaluations:.2g} ({stage.seconds:.1f} s)"
         for stage in sample.stages
     )
-    yield from _line(
+    yield (
         "cost",
         f"{sample.num_evaluations:.3g} density evaluations in {sample.seconds:.1f} s, "
         f"{sum(stage.compiling for stage in sample.stages):.1f} s of it for compiling: "

@@ -3,7 +3,8 @@
 import json
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -59,6 +60,14 @@ class Output:
     def tell(self, text: str) -> None:
         """A line of the result, never broken."""
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def left(self, folder: Path, files: Sequence[str]) -> None:
+        """Say what is in a folder now: the page last, since it shows all the rest."""
+        others = ", ".join(name for name in files if name != "report.html")
+        text = f"Files in {folder}: {others}"
+        self.console.print(text, highlight=False, markup=False)
+        if "report.html" in files:
+            self.tell(f"Open {folder / 'report.html'}")
 
     def callbacks(self, stage: str) -> list[Callback]:
         """Callbacks that print the progress of a stage as JSON, if asked for."""

@@ -16,6 +16,7 @@ from annealax._work.live import Live
 from annealax._work.serialise import save
 from annealax.auto import Sample, sample
 from annealax.auto.sample import free_density
+from annealax.auto.show import notes
 from annealax.cli.folder import Done, Workplace
 from annealax.cli.output import Output, json_doubts, json_number
 from annealax.experiments.files import writing
@@ -115,6 +116,7 @@ def as_json(job: SampleJob, result: Sample) -> dict[str, Any]:
         "ess": json_number(result.ess),
         "pareto_k": json_number(result.pareto_k),
         "choices": dict(result.choices),
+        "notes": notes(result),
         "warnings": json_doubts(result.warnings()),
         "stages": [
             {
@@ -216,7 +218,7 @@ def compare(
     output.tell("")
     for line in found.summary().splitlines():
         output.tell(line)
-    output.tell(f"Files in {base}: evidence.json, report.html, {', '.join(folders)}")
+    output.left(base, ["evidence.json", *folders, "report.html"])
 
 
 def parse_shape(texts: Sequence[str]) -> tuple[int, ...] | dict[str, tuple[int, ...]]:

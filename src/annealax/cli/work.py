@@ -179,4 +179,4 @@ def _do(
         speech.emit("result", **{**done.content, **facts})
         return
     report.show(speech.console, folder.path, job.command)
-    speech.tell(f"Files in {folder.path}: {', '.join(files)}")
+    speech.left(folder.path, files)

@@ -64,9 +64,9 @@ class Affine(AbstractTransformer):
 class Spline(AbstractTransformer):
     r"""Monotone rational quadratic spline (Durkan et al. 2019) on [-bound, bound].
 
-    Outside it is the identity. In a bin of width :math:`w` and height :math:`h`, with
-    slope :math:`s = h / w`, end derivatives :math:`d_0, d_1` and position
-    :math:`\xi \in [0, 1]`, the map is written as a displacement,
+    Outside it is the identity. In a bin of width $w$ and height $h$, with
+    slope $s = h / w$, end derivatives $d_0, d_1$ and position
+    $\xi \in [0, 1]$, the map is written as a displacement,
 
     $$y = x + (y_0 - x_0) + (h - w)\xi + h\xi(1-\xi)
         \frac{(d_0 - s) - (d_0 + d_1 - 2s)\xi}{s + (d_0 + d_1 - 2s)\xi(1 - \xi)},$$

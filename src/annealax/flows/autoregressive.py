@@ -1,7 +1,7 @@
 r"""Inverse autoregressive flows: all coordinates at once, each given those before it.
 
-Coordinate :math:`i` is mapped by an increasing function whose parameters a masked
-network computes from :math:`x_{<i}` (Germain et al. 2015, Kingma et al. 2016). The
+Coordinate $i$ is mapped by an increasing function whose parameters a masked
+network computes from $x_{<i}$ (Germain et al. 2015, Kingma et al. 2016). The
 Jacobian is triangular. Moving particles takes one pass of the network; inverting takes
 one pass per coordinate.
 """

@@ -1,7 +1,7 @@
 r"""Coupling flows: half of the coordinates moves, given the other half.
 
-Each layer maps coordinates :math:`x_B` elementwise with parameters that a perceptron
-computes from :math:`x_A` (Dinh et al. 2017, Durkan et al. 2019). Both directions take
+Each layer maps coordinates $x_B$ elementwise with parameters that a perceptron
+computes from $x_A$ (Dinh et al. 2017, Durkan et al. 2019). Both directions take
 one pass.
 """
 

@@ -1,21 +1,21 @@
 r"""Coupling flows for a field on a periodic lattice (Section 4.3, Appendices H and I).
 
 Sites are coloured like a checkerboard. Each layer keeps one colour and moves the other,
-with parameters :math:`\theta` that a periodic convolutional network computes from the
+with parameters $\theta$ that a periodic convolutional network computes from the
 kept sites (zero elsewhere); the colours alternate. For the affine transformer,
 
 $$\phi'(x) = \phi(x)\, e^{s(x)} + t(x), \qquad
   (t, s) = \theta[\phi_{\text{kept}}](x).$$
 
 The flow commutes with every translation that maps colours to themselves, that is by
-:math:`(a, b)` with :math:`a + b` even: half of all translations. The others exchange
+$(a, b)$ with $a + b$ even: half of all translations. The others exchange
 the colours, and with them the roles of the layers. A periodic checkerboard needs sides
 of even length.
 
 Only what is needed is computed. The first convolution sees the kept sites alone, so it
 has half of the taps at each site; the last gives values at the moved sites alone. Both
-colours are stored apart, and a tap at :math:`(i, j)` links equal colours if
-:math:`i + j` is even, which for an odd kernel is every second tap.
+colours are stored apart, and a tap at $(i, j)$ links equal colours if
+$i + j$ is even, which for an odd kernel is every second tap.
 """
 
 import functools
@@ -220,10 +220,10 @@ def _network(key: PRNGKeyArray, sizes: Sequence[int], kernel_size: int) -> _Netw
 
 
 def _odd_network(network: _Network, transformer: AbstractTransformer) -> _Network:
-    r"""The network of :math:`\theta[\phi] + R\,\theta[-\phi]`, of twice the width.
+    r"""The network of $\theta[\phi] + R\,\theta[-\phi]$, of twice the width.
 
-    :math:`R` turns the parameters of a map :math:`f(x)` into those of
-    :math:`-f(-x)`, so that the parameters at :math:`-\phi` are those, turned.
+    $R$ turns the parameters of a map $f(x)$ into those of
+    $-f(-x)$, so that the parameters at $-\phi$ are those, turned.
     """
     first, *middle, last = network
 

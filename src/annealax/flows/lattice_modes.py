@@ -4,19 +4,19 @@ Coupling layers with small kernels see a few neighbours; what changes along an a
 path of a field theory near its phase transition is long waves and the magnetisation.
 Here these are moved directly, at the cost of a few small matrix products.
 
-`lattice_modes`: in the basis of plane waves :math:`\tilde\phi(k)` every wave is scaled,
+`lattice_modes`: in the basis of plane waves $\tilde\phi(k)$ every wave is scaled,
 
 $$\tilde\phi(k) \leftarrow e^{a(|k_1|, |k_2|)} \tilde\phi(k),$$
 
 which is the exact transport between any two free fields, and then the magnetisation
-:math:`M` is moved by an odd monotone spline, :math:`\phi \leftarrow \phi + f(M) - M`.
+$M$ is moved by an odd monotone spline, $\phi \leftarrow \phi + f(M) - M$.
 
 `lattice_sites`: the same odd map at every site,
 
 $$\phi \leftarrow e^{b} s \sinh\bigl(\delta \operatorname{arsinh}(\phi / s)\bigr)
     / \delta,$$
 
-which makes the tails lighter for :math:`\delta < 1`, as a quartic potential does.
+which makes the tails lighter for $\delta < 1$, as a quartic potential does.
 
 Both commute with every translation and reflection of the lattice and with a change of
 sign.

@@ -2,8 +2,8 @@ r"""A walk whose jumps are differences of known points: needs no gradient.
 
 $$y = x + s \, (a - b),$$
 
-with two members :math:`a, b` of an ensemble that looks like the density, so that a jump
-has its scales and correlations; now and then :math:`s = 1`, which carries from one mode
+with two members $a, b$ of an ensemble that looks like the density, so that a jump
+has its scales and correlations; now and then $s = 1$, which carries from one mode
 to another (differential evolution, ter Braak 2006). The ensemble is frozen, not the
 population that moves, and so the density stays invariant exactly.
 """

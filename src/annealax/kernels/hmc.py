@@ -1,6 +1,6 @@
 r"""Hamiltonian Monte Carlo with full Metropolis correction.
 
-With :math:`p \sim N(0, I)`, step size :math:`\epsilon` and scale :math:`s` per
+With $p \sim N(0, I)$, step size $\epsilon$ and scale $s$ per
 coordinate, one leapfrog step is
 
 $$p \leftarrow p + \tfrac{\epsilon}{2} s \nabla\log\gamma(x), \quad
@@ -8,7 +8,7 @@ $$p \leftarrow p + \tfrac{\epsilon}{2} s \nabla\log\gamma(x), \quad
   p \leftarrow p + \tfrac{\epsilon}{2} s \nabla\log\gamma(x),$$
 
 and the end of the trajectory is accepted with probability
-:math:`\min\{1, \exp(H(x, p) - H(x', p'))\}`. The loop merges neighbouring half steps
+$\min\{1, \exp(H(x, p) - H(x', p'))\}$. The loop merges neighbouring half steps
 and evaluates only gradients; the density itself is needed at the end alone. That, and
 taking over the gradient where the particle stands, is why this one kernel is not
 blackjax's.
@@ -112,7 +112,7 @@ class HMC(AbstractKernel):
 class MALA(HMC):
     r"""Metropolis-adjusted Langevin: HMC with one leapfrog step.
 
-    The proposal is :math:`x + \frac{\epsilon^2}{2} \nabla\log\gamma(x) + \epsilon\xi`.
+    The proposal is $x + \frac{\epsilon^2}{2} \nabla\log\gamma(x) + \epsilon\xi$.
 
     Args:
         step_size: As for `HMC`.

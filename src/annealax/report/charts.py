@@ -23,7 +23,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 from scipy.ndimage import gaussian_filter
 
 from annealax import Chain, observables
@@ -111,8 +111,8 @@ class Panel:
     title: str
     caption: str
     draw: Callable[[Axes], None]
-    width: float = 4.2
-    height: float = 2.5
+    width: float = 3.5
+    height: float = 2.2
 
 
 # From panels to figures, files and pages.
@@ -340,21 +340,21 @@ def ladder_panels(ladder: Ladder) -> list[Panel]:
     return panels
 
 
-_LETTERS = 26
+_LETTERS = 22
 """Of all labels under a chart together."""
 
 
 def _beta_axis(axis: Axes, betas: np.ndarray) -> np.ndarray:
     """Transitions side by side, labelled with the inverse temperature they end at."""
     last = len(betas) - 1
-    for most in (6, 5, 4, 3):  # as many labels as there is room for
-        ticks = [1 + index for index in spaced(last - 1, most)]
+    for most in (6, 5, 4, 3, 2):  # as many labels as there is room for, evenly
+        ticks = list(range(last, 0, -max(1, math.ceil((last - 1) / (most - 1)))))[::-1]
         labels = [f"{betas[tick]:.2g}" for tick in ticks]
         if sum(map(len, labels)) <= _LETTERS:
             break
     axis.set_xticks(ticks, labels)
     axis.set_xlim(0.5, last + 0.5)
-    axis.set_xlabel("inverse temperature β at the end of the transition")
+    axis.set_xlabel("inverse temperature β where it ends")
     axis.fmt_xdata = lambda place: f"{betas[int(place)]:.4g}"
     return np.arange(1, last + 1)
 
@@ -376,7 +376,7 @@ def _work_panel(ladder: Ladder) -> Panel:
     beyond = f" Triangles: more than {_MOST_NATS:.0f}." if off.any() else ""
     return Panel(
         "How hard transitions are",
-        "Free energy of each above the change of log Z: even bars are a good ladder."
+        "How far the particles lag behind at each: low and even is a good ladder."
         + beyond,
         draw,
     )
@@ -407,9 +407,11 @@ def _ess_panel(ladder: Ladder) -> Panel:
         words = "A line for each replicate; grey bars: share (%) that resampled."
     else:
         times = int(resampled.sum())
-        often = {0: "never", 1: "once"}.get(times, f"{times} times")
+        often = {0: "Never resampled", 1: "Resampled once"}.get(
+            times, f"Resampled {times} times"
+        )
         words = (
-            f"Resampled {often} in {count} transition{'s' * (count != 1)}"
+            f"{often} in {count} transition{'s' * (count != 1)}"
             f"{' (orange)' if times else ''}."
         )
     return Panel("Effective sample size", f"After reweighting. {words}", draw)
@@ -482,7 +484,7 @@ def main_draws(draws: Draws) -> tuple[str, Draws]:
         words = f"Weighted marginals and pairs of {which} {what}s."
         if count == 1:
             words = f"Weighted marginal of the {what}."
-        return words + _beside(draws), draws.columns(chosen)
+        return words + beside_words(draws), draws.columns(chosen)
     alive = (draws.weights > 0) & np.isfinite(draws.values).all(axis=1)
     values, weights = draws.values[alive], draws.weights[alive]
     mean = weights @ values
@@ -507,15 +509,17 @@ def main_draws(draws: Draws) -> tuple[str, Draws]:
         None if each is None else (each - mean) @ directions.T
         for each in (draws.exact, draws.prior)
     )
-    return words + _beside(draws), Draws(
+    return words + beside_words(draws), Draws(
         names, (values - mean) @ directions.T, weights, exact, prior, named=False
     )
 
 
-def _beside(draws: Draws) -> str:
+def beside_words(draws: Draws) -> str:
     """What a corner plot has beside the draws, in words."""
-    many = len(draws.names) > 1 and 1 / np.sum(draws.weights**2) >= _ENOUGH
-    lines = " Lines hold half and nine tenths of them." if many else ""
+    many = len(draws.names) > 1 and _has_regions(draws.weights)
+    lines = " Dotted: 5, 50 and 95 %."
+    if many:
+        lines += " Lines hold half and nine tenths of the draws."
     prior = "" if draws.prior is None else " Gold: the prior."
     exact = "" if draws.exact is None else " Black or white outline: exact draws."
     return lines + prior + exact
@@ -529,7 +533,7 @@ def corner(draws: Draws) -> Figure:
         for index, column in enumerate(draws.values.T)
     ]
     with style():
-        side = {1: 2.6, 2: 2.2, 3: 1.9, 4: 1.55}.get(count, 1.25)
+        side = {1: 2.6, 2: 2.0, 3: 1.6, 4: 1.4}.get(count, 1.25)
         width = max(count * side, 3.4)
         figure = Figure(
             (width, max(count * side, 2.4)),
@@ -544,6 +548,7 @@ def corner(draws: Draws) -> Figure:
                     continue
                 if column == row:
                     draw_marginal(axis, draws, row, windows[row])
+                    axis.set_title(draws.names[row], fontsize=8.5, color=FAINT)
                 else:
                     _draw_pair(axis, draws, column, row, windows)
                 _corner_labels(axis, draws.names, row, column)
@@ -567,7 +572,7 @@ def _corner_labels(axis: Axes, names: Sequence[str], row: int, column: int) -> N
 def draw_marginal(
     axis: Axes, draws: Draws, index: int, limits_: tuple[float, float] | None = None
 ) -> None:
-    """A weighted histogram, with outlines of the prior and of exact draws if known."""
+    """A weighted histogram with quantiles, beside prior and exact draws if known."""
     values, weights = draws.values[:, index], draws.weights
     exact = _column(draws.exact, index)
     prior = _column(draws.prior, index)
@@ -575,6 +580,8 @@ def draw_marginal(
     bins = int(np.clip(2 / np.sqrt(np.sum(weights**2)), 10, 40))  # 2 sqrt(ESS)
     counts, edges = np.histogram(values, bins, ends, weights=weights)
     axis.stairs(counts, edges, fill=True, color=BLUE, alpha=0.6, lw=0)
+    for value in weighted_quantiles(values, weights, _QUANTILES):
+        axis.axvline(float(value), color=INK, lw=0.7, ls=":")
     if prior is not None:
         # Few of its draws may lie here: wider bins, of the same height a width.
         outline, wide = np.histogram(prior, _PRIOR_BINS, ends)
@@ -588,12 +595,16 @@ def draw_marginal(
     axis.spines["left"].set_visible(False)
 
 
+_QUANTILES = (0.05, 0.5, 0.95)
+"""As in tables of parameters."""
 _PRIOR_BINS = 12
 _PRIOR_DOTS = 400
 _REGIONS = (0.9, 0.5)
 _GRID = 48
 _ENOUGH = 200.0
 """Effective draws below which lines around regions would show noise."""
+_HEAVY = 0.01
+"""Share of a single draw from which on such lines would be rings around it."""
 
 
 def _draw_pair(
@@ -625,10 +636,15 @@ def _draw_pair(
     _draw_regions(axis, draws, across, up)
 
 
+def _has_regions(weights: np.ndarray) -> bool:
+    """Whether draws are many and even enough for lines around regions."""
+    return bool(1 / np.sum(weights**2) >= _ENOUGH and weights.max() < _HEAVY)
+
+
 def _draw_regions(axis: Axes, draws: Draws, across: int, up: int) -> None:
     """Lines around the smallest regions that hold half and nine tenths of the draws."""
     weights = draws.weights / draws.weights.sum()
-    if 1 / np.sum(weights**2) < _ENOUGH:
+    if not _has_regions(weights):
         return
     ends = (axis.get_xlim(), axis.get_ylim())
     mass, *edges = np.histogram2d(
@@ -771,8 +787,9 @@ def _correlator_panel(chain: Chain) -> Panel:
         positive = bool(np.all(correlator[:half] > 0))
         if positive and correlator[:half].max() > 3 * correlator.min():
             axis.set_yscale("log")
+            axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             axis.yaxis.set_major_formatter("{x:.2g}")
-            axis.yaxis.set_minor_formatter("{x:.2g}")
+            axis.yaxis.set_minor_formatter("")
 
     return Panel("Zero-momentum correlator", "With standard errors.", draw)
 
@@ -883,7 +900,7 @@ def comparison_panels(comparison: Comparison) -> list[Panel]:
         )
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         if legend:
-            axis.legend(loc="best")
+            axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
     budget = budget_text(comparison.budget)
     return [

@@ -2,7 +2,7 @@
 
 import itertools
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,10 @@ from matplotlib.figure import Figure
 
 from annealax import _words
 from annealax._estimates import log_mean
+from annealax.auto.show import notes as notes_of
 from annealax.report import charts, tables
 from annealax.report.page import Chart, environment, remedies
+from annealax.report.read import Draws
 
 _MOST_ROWS = 12
 _MOST_PAIRS = 4
@@ -26,6 +28,7 @@ def render(
     found: Sequence[tables.Table] = (),
     panels: Sequence[charts.Panel] = (),
     figures: Sequence[tuple[Figure, str]] = (),
+    notes: Mapping[str, str] | None = None,
 ) -> str:
     """An answer as a part of a notebook.
 
@@ -36,6 +39,7 @@ def render(
         found: Tables.
         panels: Charts.
         figures: Figures with their captions; they come before the charts.
+        notes: How it was found, folded away.
     """
     # One notebook shows many of them, and identifiers of charts must differ.
     name = f"a{uuid.uuid4().hex[:8]}"
@@ -57,6 +61,7 @@ def render(
             doubts=remedies(doubts),
             tables=found,
             charts=shown,
+            notes=notes or {},
         )
     )
 
@@ -79,8 +84,7 @@ def sample_html(sample: Any) -> str:
     if count > _MOST_ROWS:
         lines.append(f"The first {_MOST_ROWS} of {count} parameters:")
     pairs = draws.columns(list(range(min(count, _MOST_PAIRS))))
-    caption = "Weighted marginals and pairs"
-    caption += f" of the first {_MOST_PAIRS}." if count > _MOST_PAIRS else "."
+    caption = _pairs_caption(pairs, count)
     return render(
         _words.headline(
             sample.log_normalizer, sample.log_normalizer_stderr, len(doubts)
@@ -90,6 +94,7 @@ def sample_html(sample: Any) -> str:
         found=[table],
         panels=[charts.passes_panel(charts.passes_of(sample), pooled=True)],
         figures=[(charts.corner(pairs), caption)],
+        notes=notes_of(sample),
     )
 
 
@@ -121,8 +126,13 @@ def result_html(result: Any) -> str:
         lines=lines,
         doubts=doubts,
         found=[tables.parameter_table(kept)],
-        figures=[(charts.corner(pairs), "Weighted marginals and pairs.")],
+        figures=[(charts.corner(pairs), _pairs_caption(pairs, len(draws.names)))],
     )
+
+
+def _pairs_caption(pairs: Draws, count: int) -> str:
+    first = f" of the first {_MOST_PAIRS}" if count > _MOST_PAIRS else ""
+    return f"Weighted marginals and pairs{first}.{charts.beside_words(pairs)}"
 
 
 def _run_words(result: Any) -> str:
@@ -150,8 +160,8 @@ def fit_html(fit: Any) -> str:
         _words.fit_line(len(loss), loss, len(doubts)),
         lines=[
             f"{tables.duration_text(fit.seconds)} of training, and "
-            f"{tables.duration_text(fit.compile_seconds)} to compile it. Give `flows` "
-            "to `sampler.run(key, flows)`."
+            f"{tables.duration_text(fit.compile_seconds)} to compile it. Its flows "
+            "go into sampler.run(key, flows)."
         ],
         doubts=doubts,
         panels=panels,

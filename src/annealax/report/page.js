@@ -56,13 +56,12 @@
     chart.addEventListener("pointerleave", () => { label.hidden = true; });
   }
 
-  // One chart over the whole window: a wheel zooms, a drag moves.
+  // One chart over the whole window: a wheel, keys and buttons zoom, a drag moves.
   function enlarge(chart) {
     const dialog = document.createElement("dialog");
-    const close = document.createElement("button");
+    const bar = document.createElement("div");
     const hint = document.createElement("p");
     const large = chart.cloneNode(true);
-    close.textContent = "Close";
     hint.className = "note";
     hint.textContent = "Wheel, + and -: zoom. Drag: move. 0: all of it.";
     prepare(large);
@@ -92,19 +91,27 @@
       box[1] -= event.movementY * scale;
       show();
     });
-    dialog.addEventListener("keydown", (event) => {
-      if (event.key === "+" || event.key === "=") zoom(1 / 1.4, ...middle());
-      if (event.key === "-") zoom(1.4, ...middle());
-      if (event.key === "0") { box = [...large.whole]; show(); }
-    });
-    close.addEventListener("click", () => dialog.close());
+    const nearer = () => zoom(1 / 1.4, ...middle());
+    const farther = () => zoom(1.4, ...middle());
+    const all = () => { box = [...large.whole]; show(); };
+    const keys = { "+": nearer, "=": nearer, "-": farther, "0": all };
+    dialog.addEventListener("keydown", (event) => keys[event.key]?.());
+    const buttons = [["+", nearer, "Zoom in"], ["−", farther, "Zoom out"],
+      ["All", all, "All of it"], ["Close", () => dialog.close(), "Close"]];
+    for (const [text, act, name] of buttons) {
+      const button = document.createElement("button");
+      button.textContent = text;
+      button.setAttribute("aria-label", name);
+      button.addEventListener("click", act);
+      bar.append(button);
+    }
     dialog.addEventListener("close", () => {
       document.body.append(label);
       label.hidden = true;
       dialog.remove();
       chart.focus();
     });
-    dialog.append(close, large, hint);
+    dialog.append(bar, large, hint);
     document.body.append(dialog);
     dialog.showModal();
   }

@@ -148,13 +148,13 @@ def _run_page(run: Run) -> str:
     draws = run.draws
     words, shown = charts.main_draws(draws)
     main = charts.corner(shown)
-    log_z = [
+    answer = [
         charts.passes_panel(run.passes, pooled=run.pooled),
         charts.weights_panel(run.weights),
     ]
     if len(run.rows) > 1:
         rows = {row.label: row.repeats_log_normalizer for row in run.rows}
-        log_z.insert(1, charts.strips_panel("Beside other samplers", rows, run.truth))
+        answer.insert(1, charts.strips_panel("Beside other samplers", rows, run.truth))
     chain = None
     if run.chain is not None:
         chain = {
@@ -162,7 +162,7 @@ def _run_page(run: Run) -> str:
             "remarks": list(tables.chain_remarks(run.chain, run.chain_particles)),
             "charts": draw.panels(charts.chain_panels(run.chain)),
         }
-    many = not draws.named and len(draws.names) > len(shown.names)
+    listed = draws.named or set(shown.names) <= set(draws.names)
     return _fill(
         "run.html.j2",
         run,
@@ -175,15 +175,17 @@ def _run_page(run: Run) -> str:
         remarks=list(tables.run_remarks(run)),
         corner=Chart("", words, draw.figure(main, words)),
         corner_size=len(shown.names),
-        parameters=None if many else tables.parameter_table(draws),
+        parameters=tables.parameter_table(draws) if listed else None,
         posterior_charts=draw.panels(charts.posterior_panels(draws)),
-        table=tables.run_table(run),
-        log_z_charts=draw.panels(log_z),
+        # The cards at the top say it all of a single row of the automatic mode.
+        table=None if run.pooled and len(run.rows) == 1 else tables.run_table(run),
+        answer_charts=draw.panels(answer),
         chain=chain,
         pictures=images(run.pictures),
         ladder_charts=draw.panels(charts.ladder_panels(run.ladder)),
         just_resampled=run.just_resampled,
         training_charts=draw.panels(charts.training_panels(run)),
+        notes=run.notes,
         commands=commands(run),
         again=_again(run),
     )
@@ -280,7 +282,7 @@ def render_runs(
         training={name: found for name, found in training.items() if found},
         differences=tables.differing_settings(named),
         pictures={
-            describe(kind)[0]: [
+            describe(kind)[0].rstrip("."): [
                 _image(run.pictures[kind], name, f"{name}: {describe(kind)[1]}")
                 for name, run in named.items()
                 if kind in run.pictures
@@ -509,7 +511,7 @@ def _sample_words(asked: SampleJob, name: str) -> list[str]:
         words = ["run", name, "--auto"]
     else:
         words = ["sample", name]
-        for key in ("shape", "support"):
+        for key in ("shape", "support", "region"):
             texts = str(settings.get(key) or "").split(", ")
             for text in filter(None, texts):
                 words += [f"--{key}", text.removesuffix("=")]

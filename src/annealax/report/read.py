@@ -241,6 +241,12 @@ class _Table(_Content):
     rows: tuple[Row, ...] = pydantic.Field(min_length=1)
 
 
+class _Answer(_Content):
+    """What is read of `answer.json`."""
+
+    notes: dict[str, str] = {}
+
+
 class _Decoder(_Content):
     """`vae.json`."""
 
@@ -296,6 +302,7 @@ class Run(Folder):
         parameters: `parameters.npz`; empty if there is none.
         chain: Particle MCMC on top of it, or None.
         chain_plan: What was asked for that, or None.
+        notes: How the automatic mode found the answer, a sentence for each part.
     """
 
     truth: float | None
@@ -307,6 +314,7 @@ class Run(Folder):
     parameters: Mapping[str, np.ndarray]
     chain: Chain | None
     chain_plan: ChainJob | None
+    notes: Mapping[str, str]
 
     @property
     def main(self) -> Row:
@@ -498,6 +506,9 @@ def read_run(path: Path) -> Run:
     arrays = read_arrays(file)
     _check_arrays(file, arrays)
     plan, parameters = path / ChainJob.file, path / PARAMETERS
+    answer, notes = path / "answer.json", {}
+    if answer.exists():
+        notes = read_json(answer, _Answer).notes
     chain = read_chain(path)
     if chain is not None:
         traces = _ordered(header["asked"], chain.observables)
@@ -513,6 +524,7 @@ def read_run(path: Path) -> Run:
         parameters=_read_parameters(parameters, arrays) if parameters.exists() else {},
         chain=chain,
         chain_plan=load_job(path, ChainJob.file) if plan.exists() else None,
+        notes=notes,
     )
 
 

@@ -192,7 +192,7 @@ def number_text(value: float | None, digits: int = 4) -> str:
     """A number with so many decimals, or a question mark."""
     if value is None or not math.isfinite(value):
         return "?"
-    return f"{value:.{digits}f}"
+    return f"{value:z.{digits}f}"
 
 
 def off_by_text(row: Row, truth: float | None) -> str:
@@ -338,7 +338,7 @@ def _winner(mine: str, yours: str, gain: float, clear: float, what: str) -> str:
         return f"{mine} beats {yours}: {factor} times smaller {what}."
     if gain < 1 / clear:
         return f"{yours} beats {mine}: {factor} times smaller {what}."
-    return f"No clear winner: a factor of {factor} in {what}."
+    return f"No clear winner, {mine} or {yours}: a factor of {factor} in {what}."
 
 
 def chance_ratio(num_passes: int) -> float:
@@ -418,7 +418,9 @@ def runs_table(runs: Mapping[str, Run]) -> Table:
             )
         ),
         Column("off by", "distance from exact in error bars"): (
-            lambda name, run: off_by_text(run.main, run.truth)
+            lambda name, run: (
+                "" if run.truth is None else off_by_text(run.main, run.truth)
+            )
         ),
         Column("mean", "of log Z over passes"): lambda name, run: number_text(
             run.main.mean
@@ -442,6 +444,8 @@ def runs_table(runs: Mapping[str, Run]) -> Table:
         Column("particles"): lambda name, run: str(run.num_particles),
         Column("seed"): lambda name, run: str(run.asked.seed),
     }
+    if all(run.truth is None for run in runs.values()):
+        columns = {c: cell for c, cell in columns.items() if c.header != "off by"}
     rows = tuple(
         tuple(cell(name, run) for cell in columns.values())
         for name, run in runs.items()

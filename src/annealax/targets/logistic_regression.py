@@ -3,7 +3,7 @@ r"""Bayesian logistic regression on any table of features and two-valued labels.
 $$ \log \gamma(w) = \sum_j \log p(w_j / s) - \log s
    - \sum_i \log (1 + e^{-(2 y_i - 1) X_i w}) $$
 
-with a prior :math:`p` (normal, Laplace or Student t) of scale :math:`s`.
+with a prior $p$ (normal, Laplace or Student t) of scale $s$.
 """
 
 import os

@@ -1,6 +1,6 @@
-r"""Scalar :math:`\phi^4` theory on a periodic lattice (Section 4.3).
+r"""Scalar $\phi^4$ theory on a periodic lattice (Section 4.3).
 
-The density is :math:`p(\phi) \propto \exp\{-S(\phi)\}` with the action of the paper,
+The density is $p(\phi) \propto \exp\{-S(\phi)\}$ with the action of the paper,
 
 $$S(\phi) = \sum_x \Bigl\{ \phi(x) \sum_\mu \bigl[ 2 \phi(x) - \phi(x + \hat\mu)
     - \phi(x - \hat\mu) \bigr] + m^2 \phi(x)^2 + \lambda \phi(x)^4 \Bigr\}.$$
