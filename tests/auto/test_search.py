@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -15,6 +16,7 @@ from annealax.auto.search import gain_of, is_better, is_doubtful
 from annealax.auto.second import wider_start
 from annealax.auto.starts.base import Seen, Tried, WideNormal
 from annealax.auto.starts.gaussian import Linear, normal_start
+from annealax.auto.starts.mixture import Gaussians
 
 
 def _pass(log_normalizer, stderr, num_transitions):
@@ -46,6 +48,30 @@ def test_more_mass_wins_and_otherwise_less_work():
     assert is_better(old, _start(-10.0, 0.02))
     assert not is_better(old, _start(-10.0, 0.04))
     np.testing.assert_allclose(gain_of(old, _start(-10.0, 0.03, 5)), 2)
+
+
+def test_a_prior_that_is_precise_enough_is_kept():
+    """It has all of the mass; a fitted start may lack some that no pass shows."""
+
+    class Prior(Gaussians):
+        is_prior = True
+
+    def prior(stderr, num_transitions=10):
+        tried = _start(-10.0, stderr, num_transitions)
+        base = object.__new__(Prior)
+        return dataclasses.replace(
+            tried, start=eqx.tree_at(lambda s: s.base_dist, tried.start, base)
+        )
+
+    fitted = _start(-10.0, 0.01)
+    assert is_better(_start(-10.0, 0.05), fitted)
+    assert not is_better(prior(0.05), fitted)
+    assert not is_better(prior(0.09), fitted)
+    assert is_better(prior(0.11), fitted)  # four times 0.05 squared
+    assert is_better(prior(0.05, 50), fitted)
+    # Whatever it is, mass that it lacks counts, and mass that the other lacks.
+    assert is_better(prior(0.01), _start(-9.5, 0.01))
+    assert not is_better(prior(0.2), _start(-11.0, 0.001))
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -7,7 +7,7 @@ points may be of one mode among several.
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -163,6 +163,7 @@ class Posterior(eqx.Module):
 class PriorBase(AbstractBase):
     """The prior in standardised unconstrained coordinates."""
 
+    is_prior: ClassVar[bool] = True
     shape: tuple[int, ...] = eqx.field(static=True)
     prior: Prior
     space: Space

@@ -69,6 +69,13 @@ _MORE_PASSES = 3
 _TOLERANCE, _ERRORS = 0.1, 3
 """Estimates of log Z that differ by less than these nats and error bars agree."""
 
+_OVER_PRIOR, _PRECISE = 4.0, 0.05
+"""Gain needed over the prior; an error of a pass below the second is as good as that.
+
+In the neck of a centred hierarchy a fitted start is short of a few per cent of the
+mass, which no pass shows; the prior is not.
+"""
+
 _LEVEL = 0.1
 """Nats by which a start may favour one mode over another."""
 
@@ -200,7 +207,11 @@ def gain_of(old: Tried, new: Tried) -> float:
 def is_better(old: Tried, new: Tried) -> bool:
     """Whether `new` is to be preferred."""
     needed = new.start.bijection.gain_needed(old.start.bijection)
-    return gain_of(old, new) > needed
+    gain = gain_of(old, new)
+    if old.start.base_dist.is_prior and np.isfinite(gain):
+        least = _PRECISE**2 * new.num_transitions
+        return min(gain, old.difficulty / least) > max(needed, _OVER_PRIOR)
+    return gain > needed
 
 
 def is_doubtful(old: Tried, new: Tried) -> bool:

@@ -37,6 +37,9 @@ class AbstractBase(AbstractDistribution):
     """Where passes start, in z: draws a whole population from one key."""
 
     cond_shape: ClassVar[None] = None  # type: ignore[misc]
+    is_prior: ClassVar[bool] = False
+    """Whether it is the prior: no mass lies where it has none, and weights of passes
+    from it are as bounded as the likelihood."""
 
     @abstractmethod
     def sample(self, key, sample_shape=(), condition=None):
