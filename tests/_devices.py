@@ -35,7 +35,7 @@ def mesh(count):
 
 def sampler(resampler, num_particles=64, block_size=16, count=None):
     """Few particles, four blocks."""
-    path = ax.GeometricPath((2,), log_density, [0.0, 0.3, 1.0])
+    path = ax.GeometricPath((2,), log_density, [0.0, 0.3, 0.6, 1.0])
     return ax.Sampler(
         path,
         ax.kernels.HMC(0.3, num_leapfrog=2),
@@ -46,21 +46,37 @@ def sampler(resampler, num_particles=64, block_size=16, count=None):
     )
 
 
+def train(trainer):
+    """50 iterations, in two calls of the devices."""
+    flow = ax.flows.diagonal_affine(None, 2)
+    return ax.fit(jr.key(2), trainer, flow, num_steps=50, steps_per_call=25)
+
+
+def pipeline(count, travels):
+    """Three temperatures on two devices, or one on each of three."""
+    craft = ax.CRAFT(sampler(ax.ESSResampling(0.95)), optax.adam(1e-2))
+    devices = jax.sharding.Mesh(np.asarray(jax.devices()[:count]), ("temperatures",))
+    return train(ax.Pipeline(craft, devices, travels))
+
+
 def main():
     """Print what the tests want to know."""
     smc = sampler(ax.ESSResampling(0.95))
     islands = sampler(ax.IslandResampling(0.95))
     left_over = sampler(ax.ESSResampling(0.95, "residual"), 71, 11)
-    key, flow = jr.key(1), ax.flows.diagonal_affine(None, 2)
+    key = jr.key(1)
     results = {count: smc.run(key, mesh=mesh(count)) for count in (1, 2, 4)}
     results["default"] = smc.run(key)
 
-    def train(count):
+    fits = {}
+    for count in (1, 2, 4):
         placed = sampler(ax.ESSResampling(0.95), count=count)
-        trainer = ax.CRAFT(placed, optax.adam(1e-2))
-        return ax.fit(jr.key(2), trainer, flow, num_steps=50, steps_per_call=25)
-
-    fits = {count: train(count) for count in (1, 2, 4)}
+        fits[count] = train(ax.CRAFT(placed, optax.adam(1e-2)))
+    pipelines = {
+        "one after the other": fits[1],
+        "particles travel": pipeline(2, "particles"),
+        "flows travel": pipeline(3, "flows"),
+    }
     chains = {
         count: ax.pimh(
             jr.key(3),
@@ -75,6 +91,10 @@ def main():
         "islands": {n: digest(islands.run(key, mesh=mesh(n))) for n in (1, 3, 4)},
         "left over": {n: digest(left_over.run(key, mesh=mesh(n))) for n in (1, 2, 4)},
         "training": {n: digest((fit.flows, fit.history)) for n, fit in fits.items()},
+        "pipeline": {
+            name: digest((fit.flows, fit.state, fit.history))
+            for name, fit in pipelines.items()
+        },
         "pimh": {n: digest(chain.log_normalizer) for n, chain in chains.items()},
         "one block": sampler(None, 64, 64).run(key, mesh=mesh(4)).num_devices,
         "at home": all(

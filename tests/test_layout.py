@@ -183,7 +183,9 @@ def on_devices(tmp_path_factory):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("what", ["run", "islands", "left over", "training", "pimh"])
+@pytest.mark.parametrize(
+    "what", ["run", "islands", "left over", "training", "pipeline", "pimh"]
+)
 def test_devices_do_not_change_a_bit(on_devices, what):
     found = on_devices[what]
     assert len(found) >= 3
