@@ -49,7 +49,7 @@ class Workers:
 
     def __init__(self, executor: Any):
         self._make, self._current = _maker(executor)
-        self._is_ours = False
+        self._is_ours = self._is_busy = False
 
     def __enter__(self) -> "Workers":
         return self
@@ -74,18 +74,25 @@ class Workers:
             return
         engine, self._current, self._is_ours = self._current, None, False
         if isinstance(engine, ProcessPoolExecutor):
+            if self._is_busy:  # with what nobody waits for any more
+                for process in list((engine._processes or {}).values()):
+                    process.terminate()
             engine.shutdown(wait=False, cancel_futures=True)
         else:
             engine.close()
 
     def each(
-        self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
+        self,
+        function: Callable[..., Any],
+        tasks: Sequence[tuple[Any, ...]],
+        waiting: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[int, Any]]:
         """Do tasks; yield the index of each and its outcome, as they get done.
 
         Args:
             function: What to do.
             tasks: Its arguments, task by task.
+            waiting: Called every second or so; may raise to give up.
 
         Raises:
             SamplingError: If workers die again and again and nothing gets done.
@@ -107,6 +114,7 @@ class Workers:
                 except Exception as error:
                     if not _is_loss(error):
                         raise
+                waiting()
                 news.wait(_PATIENCE)
                 news.clear()
                 lost = None if pending else "the pool takes no tasks"
@@ -132,8 +140,9 @@ class Workers:
                         )
                     pending = self._renewed(pending)
         finally:
-            for future in pending.values():
-                future.cancel()
+            # What runs cannot be cancelled.
+            stopped = [future.cancel() for future in pending.values()]
+            self._is_busy = not all(stopped)
 
     def _engine(self) -> Any:
         if self._current is None:
@@ -143,9 +152,9 @@ class Workers:
     def _submit(self, message: bytes) -> Any:
         engine = self._engine()
         if not isinstance(engine, ProcessPoolExecutor):
-            return engine.submit(cloudpickle.loads, message)
+            return engine.submit(_read, message, list(sys.path))
         with _without_main():  # this is where it makes processes
-            return engine.submit(cloudpickle.loads, message)
+            return engine.submit(_read, message, list(sys.path))
 
     def _renewed(self, pending: dict[int, Any]) -> dict[int, Any]:
         """A pool that lost a process is broken for good; engines mend themselves."""
@@ -156,6 +165,15 @@ class Workers:
         return {}
 
 
+def _read(message: bytes, folders: list[str]) -> Any:
+    """What a worker does: read a task, which makes the call.
+
+    What can be imported where it comes from can be here, if the folders are there.
+    """
+    sys.path += [f for f in folders if f not in sys.path and os.path.isdir(f)]
+    return cloudpickle.loads(message)
+
+
 def as_workers(executor: Any) -> Workers | None:
     """Workers; None for this process alone."""
     if executor is None or isinstance(executor, Workers):
@@ -163,13 +181,15 @@ def as_workers(executor: Any) -> Workers | None:
     return Workers(executor)
 
 
-def named_workers(name: str | None) -> Workers | None:
+@contextlib.contextmanager
+def named_workers(name: str | None) -> Iterator[Workers | None]:
     """What `--executor` says, begun at once, so that what is wrong shows early."""
     if name is None:
-        return None
-    workers = Workers(name)
-    _ = workers.count
-    return workers
+        yield None
+        return
+    with Workers(name) as workers:
+        _ = workers.count
+        yield workers
 
 
 class _Task:

@@ -54,7 +54,7 @@ COMMANDS: Mapping[str, Command] = {
 }
 """By name; `annealax.experiments.jobs.JOBS` has what each is asked for."""
 
-_INDEPENDENT = ("sample", "pimh")
+_INDEPENDENT = ("run", "sample", "compare", "pimh", "reproduce")
 """Those whose parts may be made by workers."""
 
 
