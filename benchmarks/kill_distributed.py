@@ -27,8 +27,9 @@ _RUN = [
     *("--checkpoint-seconds", "0", "--set", f"num_repeats={_PASSES}"),
     *("--set", "num_particles=64", "--set", "block_size=16"),
 ]
-_LAST = "a process of this run is lost"
-_PATIENCE = 60.0
+_LAST = ("a process of this run is lost", "not all processes have met")
+_PATIENCE = 330.0
+"""Processes that have not met yet wait for each other for 300 s."""
 
 
 def _command(*arguments: str) -> list[str]:
@@ -115,7 +116,8 @@ def main() -> None:
                 code = -9
             waited = time.monotonic() - killed
             last = _last_line(folder.parent / f"{folder.name}-{1 - victim}.log")
-            clear = _LAST in last or (code == 0 and (folder / "result.npz").exists())
+            is_done = code == 0 and (folder / "result.npz").exists()
+            clear = is_done or any(each in last for each in _LAST)
             same = None
             if (folder / "settings.json").exists():
                 resumed = _command("resume", str(folder), "--quiet")
