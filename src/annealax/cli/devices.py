@@ -89,6 +89,7 @@ class Where(NamedTuple):
                 # The shapes that JAX gives to a connection that broke.
                 if not _is_lost(error):
                     raise
+                _fall_silent()  # the runtime may still complain, after the last line
                 say()
                 # Not by the usual way, on which JAX would wait for those that are lost.
                 os._exit(_LOST)
@@ -130,6 +131,14 @@ def _split_processor(count: int) -> None:
     """Make so many devices of a processor; others are as many as they are."""
     with contextlib.suppress(RuntimeError):  # JAX is in use: it is as it is
         jax.config.update("jax_num_cpu_devices", count)
+
+
+def _fall_silent() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
 
 
 def _is_lost(error: Exception) -> bool:
