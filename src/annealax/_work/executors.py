@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -294,7 +295,27 @@ def _pool(
 ) -> ProcessPoolExecutor:
     # Made anew, not forked: a forked JAX hangs.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(count, context, initializer, arguments)
+    facts = (os.getpid(), initializer, arguments)
+    return ProcessPoolExecutor(count, context, _begin, facts)
+
+
+def _begin(
+    parent: int, initializer: Callable[..., Any] | None, arguments: tuple
+) -> None:
+    """What a process of a pool does first.
+
+    It ends when the one that started it is gone, however it went: nobody else would
+    end it, and what it writes would meet that of its successors.
+    """
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    if initializer is not None:
+        initializer(*arguments)
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_PATIENCE)
+    os._exit(1)
 
 
 def _dask(address: str | None = None) -> Any:

@@ -1,17 +1,14 @@
 """All pieces of some figures: one after the other, or side by side in processes.
 
-A worker (`annealax._work.executors`) takes the next piece, leaves what it finds in the
-folder of the work, and ends by itself when the process that started it is gone, however
-it went: two that write the same checkpoints would spoil them.
+A worker (`annealax._work.executors`) takes the next piece, and leaves what it finds in
+the folder of the work.
 """
 
 import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
-import functools
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -28,7 +25,6 @@ from annealax.experiments.comparison import reuse_compiled_programs
 from annealax.reproduction.figures import Scale, Task, all_tasks
 from annealax.reproduction.measure import Bench, Measured, Watch, finished, measure
 
-_POLL_SECONDS = 0.5
 _CACHE = "jax_compilation_cache_dir"
 
 
@@ -191,7 +187,6 @@ def _side_by_side(
 
 def _measure_there(task: Task, facts: tuple[Any, ...], cache: str | None) -> None:
     """What a worker is asked; it leaves what it finds in the folder."""
-    _end_without_parent()
     seed, scale, folder, seconds = facts
     store = Checkpoint(Path(folder), every_seconds=seconds)
     store.folder.mkdir(parents=True, exist_ok=True)
@@ -211,15 +206,3 @@ def _measure_there(task: Task, facts: tuple[Any, ...], cache: str | None) -> Non
             raise concurrent.futures.CancelledError(str(error)) from None
         except (AnnealaxError, OSError) as error:
             raise InvalidInputError(f"{task.name}: {error}") from error
-
-
-@functools.cache
-def _end_without_parent() -> None:
-    """End this process when the one that started it is gone, however it went."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_POLL_SECONDS)
-    os._exit(1)
