@@ -4,9 +4,10 @@
     python benchmarks/kill_distributed.py --trials 2
 
 Two processes do one run together (`annealax run --distributed`). One of them, process 0
-and process 1 in turns, is killed at a random moment. What is checked: the other ends by
-itself within the time that the documents state, its last line says what happened, and
-`annealax resume`, in a single process, ends with the bits of a run that nobody killed.
+and process 1 in turns, is killed at a random moment: as it starts, or after a random
+pass. What is checked: the other ends by itself within the time that the documents
+state, its last line says what happened, and `annealax resume`, in a single process,
+ends with the bits of a run that nobody killed.
 """
 
 import argparse
@@ -20,13 +21,15 @@ from pathlib import Path
 
 import numpy as np
 
+_PASSES = 150
 _RUN = [
     *("run", "bimodal", "--method", "smc", "--quiet", "--seed", "3"),
-    *("--checkpoint-seconds", "0", "--set", "num_repeats=400"),
+    *("--checkpoint-seconds", "0", "--set", f"num_repeats={_PASSES}"),
     *("--set", "num_particles=64", "--set", "block_size=16"),
 ]
-_LAST = "a process of this run is lost"
-_PATIENCE = 60.0
+_LAST = ("a process of this run is lost", "not all processes have met")
+_PATIENCE = 330.0
+"""Processes that have not met yet wait for each other for 300 s."""
 
 
 def _command(*arguments: str) -> list[str]:
@@ -49,6 +52,17 @@ def _together(folder: Path, options: list[str]) -> list[subprocess.Popen]:
             command = _command(*_RUN, *options, "--out", str(folder), *where)
             started.append(subprocess.Popen(command, stdout=log, stderr=log))
     return started
+
+
+def _passes(folder: Path) -> int:
+    """How many have been made so far."""
+    metrics = folder / "metrics.jsonl"
+    return len(metrics.read_text().splitlines()) if metrics.exists() else 0
+
+
+def _wait_for_passes(folder: Path, count: int, both: list[subprocess.Popen]) -> None:
+    while _passes(folder) < count and all(each.poll() is None for each in both):
+        time.sleep(0.05)
 
 
 def _bits(folder: Path) -> dict[str, bytes]:
@@ -76,6 +90,8 @@ def main() -> None:
         calm = Path(base) / "calm"
         began = time.monotonic()
         both = _together(calm, args.options)
+        _wait_for_passes(calm, 1, both)
+        start_seconds = time.monotonic() - began
         codes = [process.wait() for process in both]
         seconds = time.monotonic() - began
         print(f"nobody killed: exit codes {codes}, {seconds:.0f} s", flush=True)
@@ -84,7 +100,12 @@ def main() -> None:
         for trial in range(args.trials):
             folder, victim = Path(base) / f"trial-{trial}", trial % 2
             both = _together(folder, args.options)
-            time.sleep(chance.uniform(0.2, 0.95) * seconds)
+            # One in five as it starts, the others after a random pass.
+            if chance.random() < 0.2:
+                time.sleep(chance.uniform(0.0, 0.5 * start_seconds))
+            else:
+                _wait_for_passes(folder, chance.randrange(1, _PASSES), both)
+            made = _passes(folder)
             early = both[victim].poll() is not None
             both[victim].kill()
             killed = time.monotonic()
@@ -95,7 +116,8 @@ def main() -> None:
                 code = -9
             waited = time.monotonic() - killed
             last = _last_line(folder.parent / f"{folder.name}-{1 - victim}.log")
-            clear = _LAST in last or (code == 0 and (folder / "result.npz").exists())
+            is_done = code == 0 and (folder / "result.npz").exists()
+            clear = is_done or any(each in last for each in _LAST)
             same = None
             if (folder / "settings.json").exists():
                 resumed = _command("resume", str(folder), "--quiet")
@@ -103,7 +125,8 @@ def main() -> None:
                 same = _bits(folder) == wanted
             good += bool(clear and same is not False)
             print(
-                f"{trial}: killed {victim}{' (done before)' if early else ''}, the "
+                f"{trial}: killed {victim} after {made} of {_PASSES} passes"
+                f"{' (done before)' if early else ''}, the "
                 f"other ended with {code} after {waited:.1f} s, clear {clear}, the "
                 f"same bits after resume {same}; last line: {last[:60]}",
                 flush=True,

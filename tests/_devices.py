@@ -35,7 +35,7 @@ def mesh(count):
 
 def sampler(resampler, num_particles=64, block_size=16, count=None):
     """Few particles, four blocks."""
-    path = ax.GeometricPath((2,), log_density, [0.0, 0.3, 1.0])
+    path = ax.GeometricPath((2,), log_density, [0.0, 0.3, 0.6, 1.0])
     return ax.Sampler(
         path,
         ax.kernels.HMC(0.3, num_leapfrog=2),
@@ -46,39 +46,72 @@ def sampler(resampler, num_particles=64, block_size=16, count=None):
     )
 
 
+FLOW = ax.flows.diagonal_affine(None, 2)
+NETWORKS = ax.flows.coupling(jr.key(0), 2, num_layers=2, hidden=(8,))
+
+
+def train(trainer, flow=FLOW):
+    """50 iterations, in two calls of the devices."""
+    return ax.fit(jr.key(2), trainer, flow, num_steps=50, steps_per_call=25)
+
+
+def craft(count=None):
+    """CRAFT, as a pipeline if no number of devices is given."""
+    placed = sampler(ax.ESSResampling(0.95), count=count)
+    return ax.CRAFT(placed, optax.adam(1e-2))
+
+
+def pipeline(count, travels):
+    """Three temperatures on two devices, or one on each of three."""
+    devices = jax.sharding.Mesh(np.asarray(jax.devices()[:count]), ("temperatures",))
+    return ax.Pipeline(craft(), devices, travels)
+
+
+def digest_of(fit):
+    """Of all that was trained, and of what it showed."""
+    return digest((fit.flows, fit.state, fit.history))
+
+
 def main():
     """Print what the tests want to know."""
     smc = sampler(ax.ESSResampling(0.95))
     islands = sampler(ax.IslandResampling(0.95))
     left_over = sampler(ax.ESSResampling(0.95, "residual"), 71, 11)
-    key, flow = jr.key(1), ax.flows.diagonal_affine(None, 2)
-    results = {count: smc.run(key, mesh=mesh(count)) for count in (1, 2, 4)}
+    key = jr.key(1)
+    results = {count: smc.run(key, mesh=mesh(count)) for count in (1, 2)}
     results["default"] = smc.run(key)
-
-    def train(count):
-        placed = sampler(ax.ESSResampling(0.95), count=count)
-        trainer = ax.CRAFT(placed, optax.adam(1e-2))
-        return ax.fit(jr.key(2), trainer, flow, num_steps=50, steps_per_call=25)
-
-    fits = {count: train(count) for count in (1, 2, 4)}
+    fits = {count: train(craft(count)) for count in (1, 2, 4)}
+    pipelines = {
+        "one after the other": fits[1],
+        "flows travel": train(pipeline(3, "flows")),
+    }
+    networks = {
+        1: train(craft(1), NETWORKS),
+        2: train(craft(2), NETWORKS),
+        "particles travel": train(pipeline(2, "particles"), NETWORKS),
+    }
     chains = {
         count: ax.pimh(
             jr.key(3),
             lambda k, count=count: smc.run(k, fits[count].flows, mesh=mesh(count)),
             num_steps=5,
         )
-        for count in (1, 2, 4)
+        for count in (1, 4)
     }
+    alone, together = (np.asarray(networks[n].history.loss) for n in (1, 2))
     found = {
         "run": {count: digest(result) for count, result in results.items()},
         "devices": {count: result.num_devices for count, result in results.items()},
-        "islands": {n: digest(islands.run(key, mesh=mesh(n))) for n in (1, 3, 4)},
-        "left over": {n: digest(left_over.run(key, mesh=mesh(n))) for n in (1, 2, 4)},
-        "training": {n: digest((fit.flows, fit.history)) for n, fit in fits.items()},
+        "islands": {n: digest(islands.run(key, mesh=mesh(n))) for n in (1, 3)},
+        "left over": {n: digest(left_over.run(key, mesh=mesh(n))) for n in (1, 4)},
+        "training": {n: digest_of(fit) for n, fit in fits.items()},
+        "pipeline": {n: digest_of(fit) for n, fit in pipelines.items()},
+        "networks": {n: digest_of(networks[n]) for n in (2, "particles travel")},
+        "networks, one device": float(np.max(np.abs(alone / together - 1))),
         "pimh": {n: digest(chain.log_normalizer) for n, chain in chains.items()},
         "one block": sampler(None, 64, 64).run(key, mesh=mesh(4)).num_devices,
         "at home": all(
-            len(leaf.devices()) == 1 for leaf in jax.tree.leaves(results[4])
+            len(leaf.devices()) == 1 for leaf in jax.tree.leaves(results["default"])
         ),
     }
     print(json.dumps(found))

@@ -183,15 +183,23 @@ def on_devices(tmp_path_factory):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("what", ["run", "islands", "left over", "training", "pimh"])
+@pytest.mark.parametrize(
+    "what",
+    ["run", "islands", "left over", "training", "pipeline", "networks", "pimh"],
+)
 def test_devices_do_not_change_a_bit(on_devices, what):
     found = on_devices[what]
-    assert len(found) >= 3
+    assert len(found) >= 2
     assert len(set(found.values())) == 1, found
 
 
+def test_networks_on_one_device_train_the_same_to_rounding(on_devices):
+    """There the compiler rounds gradients in another way (docs/scale.md)."""
+    assert on_devices["networks, one device"] < 1e-4
+
+
 def test_the_number_of_devices_in_use_is_said(on_devices):
-    assert on_devices["devices"] == {"1": 1, "2": 2, "4": 4, "default": 4}
+    assert on_devices["devices"] == {"1": 1, "2": 2, "default": 4}
     # The blocks decide, and results are arrays of the process, bound to no device.
     assert on_devices["one block"] == 1
     assert on_devices["at home"]

@@ -8,6 +8,7 @@ All of this is done by the host: nothing is compiled for it.
 import hashlib
 
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
@@ -33,6 +34,20 @@ def named_key(key: PRNGKeyArray, *names: str | int) -> PRNGKeyArray:
         digest = hashlib.sha256(words.tobytes() + label).digest()
         words = np.frombuffer(digest[: words.nbytes], words.dtype)
     return jr.wrap_key_data(jax.device_put(words), impl=jr.key_impl(key))
+
+
+def key_message(key: PRNGKeyArray) -> tuple[np.ndarray, str | None]:
+    """A key as something that can be sent: its numbers, and of which generator."""
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return np.asarray(key), None
+    return np.asarray(jr.key_data(key)), str(jr.key_impl(key))
+
+
+def read_key(message: tuple[np.ndarray, str | None]) -> PRNGKeyArray:
+    """The key that `key_message` took apart."""
+    words, kind = message
+    key = jnp.asarray(words)
+    return jr.wrap_key_data(key, impl=kind) if kind else key
 
 
 def generator(key: PRNGKeyArray) -> np.random.Generator:

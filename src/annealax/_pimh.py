@@ -31,6 +31,7 @@ from annealax._arviz import chains_to_arviz
 from annealax._checks import whole_number
 from annealax._errors import SamplingError
 from annealax._estimates import ByName, integrated_autocorrelation_time
+from annealax._keys import key_message, read_key
 from annealax._words import listed
 from annealax._work.checkpoint import Checkpoint, as_checkpoint
 from annealax._work.drive import (
@@ -453,10 +454,9 @@ class _Elsewhere:
         self, workers: Workers, key: PRNGKeyArray, what: tuple[Any, ...], total: int
     ):
         self._workers, self._capacity = workers, min(total, _MAX_PER_CALL)
-        typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-        data = np.asarray(jr.key_data(key) if typed else key)
-        kind = str(jr.key_impl(key)) if typed else None
-        self._message = as_message((data, kind, what, total), "what `propose` holds")
+        self._message = as_message(
+            (key_message(key), what, total), "what `propose` holds"
+        )
 
     def advance(self, work: "_Proposals") -> tuple["_Proposals", ChainSnapshot]:
         """A task for each worker."""
@@ -499,10 +499,8 @@ def _make_here(
 
 @functools.lru_cache(maxsize=1)  # compiled once in a worker
 def _calls_of(message: bytes, _: tuple) -> _Calls:
-    data, kind, what, total = cloudpickle.loads(message)
-    key = jnp.asarray(data)
-    key = jr.wrap_key_data(key, impl=kind) if kind else key
-    return _Calls(key, _recorder(*what), total)
+    key, what, total = cloudpickle.loads(message)
+    return _Calls(read_key(key), _recorder(*what), total)
 
 
 @eqx.filter_jit

@@ -36,6 +36,7 @@ from annealax.trainers import (
     SNF,
     VI,
     AbstractTrainer,
+    Pipeline,
     TrainInfo,
     TrainState,
 )

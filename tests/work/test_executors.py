@@ -2,7 +2,10 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
@@ -66,3 +69,23 @@ def test_what_cannot_be_sent_is_an_error_that_says_why():
     lock = threading.Lock()
     with pytest.raises(ax.InvalidInputError, match="lock"):
         check_sendable(lambda: lock)
+
+
+def test_workers_end_with_the_process_that_started_them():
+    """However it went: here by kill -9 while one of them works."""
+    program = (
+        "import os, time; from annealax._work.executors import Workers\n"
+        "workers = Workers(1)\n"
+        "print(next(workers.each(os.getpid, [()]))[1], flush=True)\n"
+        "list(workers.each(time.sleep, [(60,)]))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    )
+    worker = int(process.stdout.readline())
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 20
+    while os.path.exists(f"/proc/{worker}"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -49,7 +50,7 @@ class Workers:
 
     def __init__(self, executor: Any):
         self._make, self._current = _maker(executor)
-        self._is_ours = False
+        self._is_ours = self._is_busy = False
 
     def __enter__(self) -> "Workers":
         return self
@@ -74,18 +75,25 @@ class Workers:
             return
         engine, self._current, self._is_ours = self._current, None, False
         if isinstance(engine, ProcessPoolExecutor):
+            if self._is_busy:  # with what nobody waits for any more
+                for process in list((engine._processes or {}).values()):
+                    process.terminate()
             engine.shutdown(wait=False, cancel_futures=True)
         else:
             engine.close()
 
     def each(
-        self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
+        self,
+        function: Callable[..., Any],
+        tasks: Sequence[tuple[Any, ...]],
+        waiting: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[int, Any]]:
         """Do tasks; yield the index of each and its outcome, as they get done.
 
         Args:
             function: What to do.
             tasks: Its arguments, task by task.
+            waiting: Called every second or so; may raise to give up.
 
         Raises:
             SamplingError: If workers die again and again and nothing gets done.
@@ -107,6 +115,7 @@ class Workers:
                 except Exception as error:
                     if not _is_loss(error):
                         raise
+                waiting()
                 news.wait(_PATIENCE)
                 news.clear()
                 lost = None if pending else "the pool takes no tasks"
@@ -132,8 +141,9 @@ class Workers:
                         )
                     pending = self._renewed(pending)
         finally:
-            for future in pending.values():
-                future.cancel()
+            # What runs cannot be cancelled.
+            stopped = [future.cancel() for future in pending.values()]
+            self._is_busy = not all(stopped)
 
     def _engine(self) -> Any:
         if self._current is None:
@@ -143,9 +153,9 @@ class Workers:
     def _submit(self, message: bytes) -> Any:
         engine = self._engine()
         if not isinstance(engine, ProcessPoolExecutor):
-            return engine.submit(cloudpickle.loads, message)
+            return engine.submit(_read, message, list(sys.path))
         with _without_main():  # this is where it makes processes
-            return engine.submit(cloudpickle.loads, message)
+            return engine.submit(_read, message, list(sys.path))
 
     def _renewed(self, pending: dict[int, Any]) -> dict[int, Any]:
         """A pool that lost a process is broken for good; engines mend themselves."""
@@ -156,6 +166,15 @@ class Workers:
         return {}
 
 
+def _read(message: bytes, folders: list[str]) -> Any:
+    """What a worker does: read a task, which makes the call.
+
+    What can be imported where it comes from can be here, if the folders are there.
+    """
+    sys.path += [f for f in folders if f not in sys.path and os.path.isdir(f)]
+    return cloudpickle.loads(message)
+
+
 def as_workers(executor: Any) -> Workers | None:
     """Workers; None for this process alone."""
     if executor is None or isinstance(executor, Workers):
@@ -163,13 +182,15 @@ def as_workers(executor: Any) -> Workers | None:
     return Workers(executor)
 
 
-def named_workers(name: str | None) -> Workers | None:
+@contextlib.contextmanager
+def named_workers(name: str | None) -> Iterator[Workers | None]:
     """What `--executor` says, begun at once, so that what is wrong shows early."""
     if name is None:
-        return None
-    workers = Workers(name)
-    _ = workers.count
-    return workers
+        yield None
+        return
+    with Workers(name) as workers:
+        _ = workers.count
+        yield workers
 
 
 class _Task:
@@ -274,7 +295,27 @@ def _pool(
 ) -> ProcessPoolExecutor:
     # Made anew, not forked: a forked JAX hangs.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(count, context, initializer, arguments)
+    facts = (os.getpid(), initializer, arguments)
+    return ProcessPoolExecutor(count, context, _begin, facts)
+
+
+def _begin(
+    parent: int, initializer: Callable[..., Any] | None, arguments: tuple
+) -> None:
+    """What a process of a pool does first.
+
+    It ends when the one that started it is gone, however it went: nobody else would
+    end it, and what it writes would meet that of its successors.
+    """
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    if initializer is not None:
+        initializer(*arguments)
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_PATIENCE)
+    os._exit(1)
 
 
 def _dask(address: str | None = None) -> Any:

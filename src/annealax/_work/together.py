@@ -19,12 +19,20 @@ _T = TypeVar("_T", int, float, bool)
 _WAIT_SECONDS = 1800.0
 """For the slowest process to compile."""
 
-_state = {"together": False, "meetings": 0}
+_state = {"together": False, "first": True, "meetings": 0}
 
 
 def work_together() -> None:
     """From now on processes agree; `jax.distributed` is initialised."""
     _state["together"] = jax.process_count() > 1
+    _state["first"] = jax.process_index() == 0
+
+
+def part() -> None:
+    """From now on every process is alone: none waits for one that is lost."""
+    if together():
+        _state["together"] = False
+        jax.distributed.shutdown()
 
 
 def together() -> bool:
@@ -34,7 +42,7 @@ def together() -> bool:
 
 def is_first() -> bool:
     """Whether this is the process that writes and speaks."""
-    return not together() or jax.process_index() == 0
+    return bool(_state["first"])
 
 
 def agreed(number: _T) -> _T:

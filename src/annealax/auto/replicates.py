@@ -14,12 +14,10 @@ import cloudpickle
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
-import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
-from annealax._keys import named_key
+from annealax._keys import key_message, named_key, read_key
 from annealax._result import Result
 from annealax._sampler import Sampler
 from annealax._work.executors import Workers, as_message, settings_as, settings_here
@@ -53,7 +51,7 @@ def on_workers(
     missing = [index for index in indices if index not in found]
     message = as_message((sampler, flows), "the density")
     tasks = [
-        (message, np.asarray(jr.key_data(named_key(key, index))), settings_here())
+        (message, key_message(named_key(key, index)), settings_here())
         for index in missing
     ]
     for position, leaves in workers.each(_run, tasks):
@@ -84,12 +82,11 @@ def _kept(keep: Keep, index: int) -> Result | None:
     return None
 
 
-def _run(message: bytes, key_data: np.ndarray, settings: dict[str, Any]) -> Result:
+def _run(message: bytes, key: tuple[Any, ...], settings: dict[str, Any]) -> Result:
     """What a worker is asked."""
     with settings_as(settings):
         # Read here: a density that is traced takes its precision from the settings.
         sampler, flows = cloudpickle.loads(message)
-        key = jr.wrap_key_data(jnp.asarray(key_data), impl="threefry2x32")
-        result = run_pass(sampler, key, flows)
+        result = run_pass(sampler, read_key(key), flows)
         arrays, rest = eqx.partition(result, eqx.is_array)
         return eqx.combine(jax.device_get(arrays), rest)

@@ -43,6 +43,8 @@ def work(place: Workplace, job: CompareJob, problem: Problem) -> Done:
             say=say,
             callbacks=callbacks,
             checkpoint=place.checkpoint(),
+            workers=place.workers,
+            waiting=lambda: place.signals.stop_if_asked(_KEPT),
         )
     truth = problem.target.log_normalizer
     outcome = Comparison(job.name, job.seed, job.budget, truth, tuple(rows))

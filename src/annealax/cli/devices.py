@@ -22,6 +22,9 @@ from annealax._work import together
 HEARTBEAT_SECONDS = 10
 """After so long without a sign of life a process counts as lost."""
 
+MEETING_SECONDS = 300
+"""After so long processes that wait for others to start give up."""
+
 _LOST = 75
 """Exit code: something outside failed, try again (`EX_TEMPFAIL`)."""
 
@@ -66,7 +69,12 @@ class Where(NamedTuple):
                 "--coordinator, --processes and --rank go together: give all of them, "
                 "or none where Slurm, Open MPI or Kubernetes says who is who."
             )
-        self._connect()
+        with _last_words(
+            f"Error: --distributed: not all processes have met within {MEETING_SECONDS}"
+            " s, or one of them ended before that. Nothing was done yet: start all of "
+            "them, with the same --coordinator and --processes."
+        ):
+            self._connect()
         line = (
             "Error: a process of this run is lost, and the others cannot go on without "
             "it. To go on from the last checkpoint, with any number of processes: "
@@ -81,6 +89,7 @@ class Where(NamedTuple):
                 # The shapes that JAX gives to a connection that broke.
                 if not _is_lost(error):
                     raise
+                _fall_silent()  # the runtime may still complain, after the last line
                 say()
                 # Not by the usual way, on which JAX would wait for those that are lost.
                 os._exit(_LOST)
@@ -92,6 +101,7 @@ class Where(NamedTuple):
                 coordinator_address=self.coordinator,
                 num_processes=self.processes,
                 process_id=self.rank,
+                initialization_timeout=MEETING_SECONDS,
                 heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             )
         except (ValueError, RuntimeError) as error:
@@ -121,6 +131,14 @@ def _split_processor(count: int) -> None:
     """Make so many devices of a processor; others are as many as they are."""
     with contextlib.suppress(RuntimeError):  # JAX is in use: it is as it is
         jax.config.update("jax_num_cpu_devices", count)
+
+
+def _fall_silent() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
 
 
 def _is_lost(error: Exception) -> bool:

@@ -262,6 +262,7 @@ def run(
     ] = None,
     checkpoint_seconds: CheckpointSeconds = 60.0,
     devices: Devices = None,
+    executor: Executor = None,
     distributed: Distributed = False,
     coordinator: Coordinator = None,
     processes: Processes = None,
@@ -270,6 +271,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Train flows, deploy them, and compare with plain SMC at the same cost."""
+    from annealax._work.executors import named_workers
     from annealax.cli import work
     from annealax.cli.devices import Where
     from annealax.cli.output import Output
@@ -288,13 +290,18 @@ def run(
         "overrides": overrides,
     }
     where = Where(devices, distributed, coordinator, processes, rank)
+    if distributed and executor is not None:
+        raise InvalidInputError(
+            "--executor does not go with --distributed: passes are made on workers, or "
+            "by all processes together."
+        )
     if auto:
         if distributed:
             raise InvalidInputError("--distributed does not go with --auto.")
         auto_job = SampleJob.make(budget=budget, flow="auto", **common)
         default = Path("runs") / f"{found.name}-auto-seed{seed}"
-        with where.used():
-            work.start(auto_job, out or default, output)
+        with where.used(), named_workers(executor) as workers:
+            work.start(auto_job, out or default, output, workers=workers)
         return
     job = RunJob.make(
         **common,
@@ -303,8 +310,9 @@ def run(
         checkpoint_seconds=checkpoint_seconds,
     )
     default = Path("runs") / f"{found.name}-seed{seed}"
-    with where.used():
-        work.start(job, out or default, output, title=_title(found))
+    title = _title(found)
+    with where.used(), named_workers(executor) as workers:
+        work.start(job, out or default, output, title=title, workers=workers)
 
 
 @app.command("resume")
@@ -329,8 +337,8 @@ def resume_run(
     from annealax.cli.devices import Where
     from annealax.cli.output import Output
 
-    with Where(devices, distributed, coordinator, processes, rank).used():
-        workers = named_workers(executor)
+    where = Where(devices, distributed, coordinator, processes, rank)
+    with where.used(), named_workers(executor) as workers:
         work.resume(run, Output(quiet=quiet, as_json=as_json), workers)
 
 
@@ -362,12 +370,21 @@ def compare_methods(
         ),
     ] = None,
     seed: Seed = 0,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            help="Where repeats are made: processes:4, dask (on this machine) or "
+            "dask://HOST:PORT; in this process if not given. The numbers stay the same "
+            "with --evaluations; a budget of time is shared with what runs beside.",
+        ),
+    ] = None,
     out: Out = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare methods with the same budget of time or gradient evaluations."""
     from annealax._work.budget import parse_budget
+    from annealax._work.executors import named_workers
     from annealax.cli import work
     from annealax.cli.output import Output
     from annealax.experiments.jobs import CompareJob
@@ -392,10 +409,11 @@ def compare_methods(
         )
         assert job.methods  # wrong names are an error now, before the first is done
         jobs.append(job)
-    for found, job in zip(problems, jobs, strict=True):
-        base = out or Path("runs") / f"compare-{found.name}"
-        folder = base / found.name if out and len(jobs) > 1 else base
-        work.start(job, folder, output, title=_title(found))
+    with named_workers(executor) as workers:
+        for found, job in zip(problems, jobs, strict=True):
+            base = out or Path("runs") / f"compare-{found.name}"
+            folder = base / found.name if out and len(jobs) > 1 else base
+            work.start(job, folder, output, title=_title(found), workers=workers)
 
 
 @app.command("pimh")
@@ -430,8 +448,7 @@ def particle_mcmc(
         checkpoint_seconds=checkpoint_seconds,
     )
     output = Output(quiet=quiet, as_json=as_json)
-    with Where(devices).used():
-        workers = named_workers(executor)
+    with Where(devices).used(), named_workers(executor) as workers:
         work.start(job, run, output, existing=True, workers=workers)
 
 
@@ -511,20 +528,22 @@ def sample(
             budget=budget,
             flow=flow,
         )
-    workers = named_workers(executor)
-    title = f"{path_name(functions[0])}-seed{seed}"
-    if len(jobs) == 1:
-        path = out or Path("runs") / title
-        work.start(jobs[names[0]], path, output, workers=workers)
-        return
-    base = out or Path("runs") / f"compare-{'-'.join(names)}-seed{seed}"
-    for job in jobs.values():  # what is wrong shows before the first is sampled
-        work.COMMANDS[job.command].prepare(job, base)
-    folders = {
-        name: work.start(job, base / name, output, title=f"{name}:", workers=workers)
-        for name, job in jobs.items()
-    }
-    compare(folders, base, priors, output)
+    with named_workers(executor) as workers:
+        title = f"{path_name(functions[0])}-seed{seed}"
+        if len(jobs) == 1:
+            path = out or Path("runs") / title
+            work.start(jobs[names[0]], path, output, workers=workers)
+            return
+        base = out or Path("runs") / f"compare-{'-'.join(names)}-seed{seed}"
+        for job in jobs.values():  # what is wrong shows before the first is sampled
+            work.COMMANDS[job.command].prepare(job, base)
+        folders = {
+            name: work.start(
+                job, base / name, output, title=f"{name}:", workers=workers
+            )
+            for name, job in jobs.items()
+        }
+        compare(folders, base, priors, output)
 
 
 @app.command("train-vae")
@@ -599,6 +618,13 @@ def reproduce_figures(
         int | None,
         typer.Option(help="Processes side by side; one for each core if not given."),
     ] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            help="Other workers than these: dask (on this machine) or "
+            "dask://HOST:PORT, all with the same folders."
+        ),
+    ] = None,
     seed: Seed = 0,
     out: Out = None,
     checkpoint_seconds: CheckpointSeconds = 60.0,
@@ -606,6 +632,7 @@ def reproduce_figures(
     as_json: AsJson = False,
 ) -> None:
     """Reproduce figures of the paper; in a folder that has some of it, go on."""
+    from annealax._work.executors import named_workers
     from annealax.cli import reproduce, work
     from annealax.cli.output import Output
     from annealax.experiments.jobs import ReproduceJob
@@ -620,8 +647,12 @@ def reproduce_figures(
         checkpoint_seconds=checkpoint_seconds,
     )
     path = out or Path("runs") / f"reproduce-{scale}-seed{seed}"
+    if workers is not None and executor is not None:
+        raise InvalidInputError("give --workers or --executor, not both.")
     existing = reproduce.belongs(path, job)
-    work.start(job, path, Output(quiet=quiet, as_json=as_json), existing=existing)
+    output = Output(quiet=quiet, as_json=as_json)
+    with named_workers(executor) as side:
+        work.start(job, path, output, existing=existing, workers=side)
 
 
 @app.command()

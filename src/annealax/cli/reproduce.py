@@ -1,8 +1,10 @@
 """`annealax reproduce`: the paper's experiments, figure by figure."""
 
+import contextlib
 from pathlib import Path
 
 from annealax._errors import InvalidInputError
+from annealax._work.executors import Workers
 from annealax._work.signals import Interrupted
 from annealax.cli.environment import environment
 from annealax.cli.folder import Done, Workplace
@@ -45,21 +47,23 @@ def prepare(job: ReproduceJob, path: Path) -> runner.Plan:
 def work(place: Workplace, job: ReproduceJob, plan: runner.Plan) -> Done:
     """Measure what is missing, then write the pages; they are written in any case."""
     store = place.checkpoint(job.checkpoint_seconds)
-    workers = job.workers or runner.default_workers(job.scale)
+    count = job.workers or runner.default_workers(job.scale)
+    own = Workers(count) if place.workers is None and count > 1 else None
     facts = environment()
 
     def stop_if_asked() -> None:
         place.signals.stop_if_asked("finished pieces are kept")
 
     try:
-        results = runner.run(
-            plan,
-            store,
-            workers=workers,
-            say=place.output.say,
-            stop_if_asked=stop_if_asked,
-            progress=place.output.progress,
-        )
+        with own or contextlib.nullcontext():
+            results = runner.run(
+                plan,
+                store,
+                workers=place.workers or own,
+                say=place.output.say,
+                stop_if_asked=stop_if_asked,
+                progress=place.output.progress,
+            )
     except Interrupted:
         found = runner.collect(plan, store)
         reproduction.write(place.path, plan, found, facts)

@@ -35,6 +35,7 @@ def work(place: Workplace, job: RunJob, problem: Problem) -> Done:
         place.output.say,
         place.callbacks,
         place.checkpoint(job.checkpoint_seconds),
+        place.workers,
     )
     outcome = run_experiment(
         problem, method=job.method, seed=job.seed, name=job.name, stages=stages

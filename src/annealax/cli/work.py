@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 from annealax import report
 from annealax._errors import AnnealaxError, InvalidInputError
+from annealax._layout import use_devices
 from annealax._work.executors import Workers
 from annealax._work.serialise import FileError
 from annealax._work.signals import deferred_signals
-from annealax._work.together import agreed_bytes, is_first, together
+from annealax._work.together import agreed_bytes, is_first, part, together
 from annealax.cli import compare, pimh, reproduce, run, sample, vae
 from annealax.cli.environment import environment
 from annealax.cli.folder import STATUS, Done, RunFolder, Workplace, working
@@ -54,7 +55,7 @@ COMMANDS: Mapping[str, Command] = {
 }
 """By name; `annealax.experiments.jobs.JOBS` has what each is asked for."""
 
-_INDEPENDENT = ("sample", "pimh")
+_INDEPENDENT = ("run", "sample", "compare", "pimh", "reproduce")
 """Those whose parts may be made by workers."""
 
 
@@ -165,6 +166,9 @@ def _do(
                 file.write(job.text().encode())
             place.signals.stop_if_asked("nothing but the settings is there")
         done = COMMANDS[job.command].work(place, job, ready)
+        if together():  # what is left, the first one does alone
+            use_devices(())
+            part()
         if not is_first():  # the first one writes and speaks
             return
         place.signals.stop_if_asked("the numbers are there, the pictures are not")

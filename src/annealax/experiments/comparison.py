@@ -24,8 +24,10 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
+import cloudpickle
 import jax
 import jax.random as jr
 import numpy as np
@@ -36,10 +38,17 @@ from pydantic import ConfigDict, Field
 
 from annealax._errors import InvalidInputError
 from annealax._estimates import log_mean
+from annealax._keys import key_message, read_key
 from annealax._mcmc import MarkovChains, mcmc
 from annealax._work.budget import Budget
 from annealax._work.checkpoint import Checkpoint, once
 from annealax._work.drive import Callback, call_all
+from annealax._work.executors import (
+    Workers,
+    as_message,
+    settings_as,
+    settings_here,
+)
 from annealax._work.fingerprint import fingerprint
 from annealax.experiments.evaluation import PassSnapshot, compile_pass, pass_numbers
 from annealax.experiments.experiment import Experiment, Problem
@@ -168,6 +177,8 @@ def compare(
     say: Callable[[str], None] = lambda text: None,
     callbacks: _Callbacks = lambda stage: [],
     checkpoint: Checkpoint | None = None,
+    workers: Workers | None = None,
+    waiting: Callable[[], None] = lambda: None,
 ) -> list[Row]:
     """Give every method the same budget, several times.
 
@@ -182,6 +193,9 @@ def compare(
             callbacks.
         checkpoint: Where plans and finished repeats are kept; the same call goes on
             with the first repeat that is missing.
+        workers: Where repeats are made, side by side and without callbacks; None for
+            this process, one after the other.
+        waiting: Called every second or so while workers work; may raise to give up.
     """
     identity = {
         "work": "compare",
@@ -202,20 +216,55 @@ def compare(
         plan = once(checkpoint, f"plan-{name}", measure, identity=identity)
         what = contender.what(*plan)
         say(f"{contender.label}: {what}")
-        attempts = []
-        for index, key in enumerate(keys):
-            stage = f"{name}-{index + 1}"
-            make = functools.partial(
-                contender.attempt, key, plan, _below(callbacks, stage)
-            )
-            attempt = once(checkpoint, stage, make, identity=identity)
+        stages = [f"{name}-{index + 1}" for index in range(num_repeats)]
+
+        def keep(
+            index: int, make: Callable[[], Attempt], stages=stages, contender=contender
+        ) -> Attempt:
+            attempt = once(checkpoint, stages[index], make, identity=identity)
             value = attempt.log_normalizer
             result = "" if value is None else f"log Z {value:.4f}, "
             place = f"{index + 1}/{num_repeats}"
             say(f"{contender.label} {place}: {result}{attempt.seconds:.1f} s")
-            attempts.append(attempt)
-        rows.append(Row(name, contender.label, what, tuple(attempts)))
+            return attempt
+
+        made: dict[int, Attempt] = {}
+        if workers is not None:
+            missing = [
+                index
+                for index, stage in enumerate(stages)
+                if checkpoint is None or not checkpoint.child(stage).latest(identity)
+            ]
+            message = as_message((name, problem, budget, plan), "the problem")
+            facts = (settings_here(), getattr(jax.config, _CACHE))
+            tasks = [(message, key_message(keys[index]), *facts) for index in missing]
+            for position, attempt in workers.each(_attempt_there, tasks, waiting):
+                index = missing[position]
+                made[index] = keep(index, functools.partial(_itself, attempt))
+        for index, key in enumerate(keys):
+            watchers = _below(callbacks, stages[index])
+            make = functools.partial(contender.attempt, key, plan, watchers)
+            made[index] = made[index] if index in made else keep(index, make)
+        attempts = tuple(made[index] for index in range(num_repeats))
+        rows.append(Row(name, contender.label, what, attempts))
     return rows
+
+
+def _itself(attempt: Attempt) -> Attempt:
+    return attempt
+
+
+def _attempt_there(
+    message: bytes,
+    key: tuple[Any, ...],
+    settings: dict[str, Any],
+    cache: str | None,
+) -> Attempt:
+    """What a worker is asked."""
+    with settings_as(settings), reuse_compiled_programs(cache):
+        name, problem, budget, plan = cloudpickle.loads(message)
+        nobody: _Callbacks = lambda stage: []  # noqa: E731
+        return _contender(name, problem, budget).attempt(read_key(key), plan, nobody)
 
 
 def _below(callbacks: _Callbacks, stage: str) -> _Callbacks:
@@ -477,23 +526,32 @@ def run_chains(
     )
 
 
+_CACHE = "jax_compilation_cache_dir"
+
+
 @contextlib.contextmanager
-def reuse_compiled_programs() -> Iterator[None]:
+def reuse_compiled_programs(folder: str | None = None) -> Iterator[None]:
     """Keep compiled programs in a folder that goes away at the end.
 
     Repeats of a training compile the same program; they find it there. A folder that
     JAX was given already (JAX_COMPILATION_CACHE_DIR) does as well.
+
+    Args:
+        folder: One that another process made; taken if it is there.
     """
-    if getattr(jax.config, "jax_compilation_cache_dir"):  # noqa: B009 (not typed)
+    if getattr(jax.config, _CACHE):
         yield
         return
     names: dict[str, Any] = {
-        "jax_compilation_cache_dir": None,
+        _CACHE: None,
         "jax_persistent_cache_min_compile_time_secs": 0.5,
     }
     before = {name: getattr(jax.config, name) for name in names}
-    with tempfile.TemporaryDirectory(prefix="annealax-") as folder:
-        names["jax_compilation_cache_dir"] = folder
+    with contextlib.ExitStack() as stack:
+        if folder is None or not Path(folder).is_dir():
+            made = tempfile.TemporaryDirectory(prefix="annealax-")
+            folder = stack.enter_context(made)
+        names[_CACHE] = folder
         try:
             for name, value in names.items():
                 jax.config.update(name, value)

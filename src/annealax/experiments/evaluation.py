@@ -8,10 +8,13 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import cloudpickle
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from flowjax.bijections import AbstractBijection
@@ -20,6 +23,7 @@ from jaxtyping import PRNGKeyArray
 from annealax._checks import seed_number
 from annealax._doubts import Doubt
 from annealax._estimates import log_mean, pooled_stderr
+from annealax._keys import key_message, read_key
 from annealax._layout import brought_home
 from annealax._result import Result
 from annealax._sampler import Sampler, jitted_pass, pass_arguments
@@ -31,6 +35,12 @@ from annealax._work.drive import (
     as_callbacks,
     compile_ahead,
     drive,
+)
+from annealax._work.executors import (
+    Workers,
+    as_message,
+    settings_as,
+    settings_here,
 )
 from annealax._work.fingerprint import fingerprint
 from annealax.experiments.experiment import Experiment, Problem
@@ -158,6 +168,7 @@ def evaluate(
     progress: bool = False,
     callback: Callback | Iterable[Callback] | None = None,
     checkpoint: Checkpoint | None = None,
+    workers: Workers | None = None,
 ) -> Evaluation:
     """Run the sampler several times, after one pass to compile it.
 
@@ -170,33 +181,29 @@ def evaluate(
         progress: Show a live line with log Z and ESS.
         callback: One or several functions of a `PassSnapshot`, called after each pass.
         checkpoint: Where finished passes are saved; the same call goes on from there.
+        workers: Where they are made; None for this process. The numbers are the same.
     """
-
-    def run(index: int) -> Result:
-        return program().run(jr.fold_in(key, index))
-
-    @functools.cache
-    def program() -> Program:
-        return compile_pass(sampler, flows)
-
-    @functools.cache
-    def first() -> Result:
-        return run(0)  # it compiles, so it is not timed
+    made: Iterator[_Pass] | None = None
 
     def advance(work: _Passes) -> tuple[_Passes, PassSnapshot]:
-        kept, began = first(), time.perf_counter()
-        result = run(work.done)
-        times = np.append(work.times, time.perf_counter() - began)
-        row = pass_numbers(result, sampler.num_particles)
+        nonlocal made
+        if made is None:
+            left = range(work.done, num_repeats)
+            if workers is None:
+                made = _passes_here(key, sampler, flows, left)
+            else:
+                made = _passes_there(workers, key, sampler, flows, left)
+        new = next(made)
+        times = np.append(work.times, new.seconds)
         work = dataclasses.replace(
             work,
             done=work.done + 1,
             seconds=float(times.sum()),
-            first=kept,
-            rows=np.append(work.rows, [row], axis=0),
+            first=new.result if work.first is None else work.first,
+            rows=np.append(work.rows, [new.row], axis=0),
             times=times,
         )
-        return work, PassSnapshot(work.done, num_repeats, row, work.seconds)
+        return work, PassSnapshot(work.done, num_repeats, new.row, work.seconds)
 
     passes = drive(
         advance,
@@ -243,6 +250,87 @@ class _Passes(Work):
     first: Result | None = None
     rows: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 4)))
     times: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+
+
+class _Pass(NamedTuple):
+    """What a pass gave.
+
+    Attributes:
+        row: Its numbers.
+        seconds: Its time.
+        result: All of it, of the first one.
+    """
+
+    row: np.ndarray
+    seconds: float
+    result: Result | None
+
+
+class _Maker:
+    """Makes passes, one at a time.
+
+    Attributes:
+        run: From an index to the pass.
+    """
+
+    def __init__(
+        self, key: PRNGKeyArray, sampler: Sampler, flows: AbstractBijection | None
+    ):
+        self._num_particles = sampler.num_particles
+        program = compile_pass(sampler, flows)
+        self.run: Callable[[int], Result] = lambda i: program.run(jr.fold_in(key, i))
+        self.run(0)  # the first call is slower than the others
+
+    def make(self, index: int) -> _Pass:
+        """A pass, by its index."""
+        began = time.perf_counter()
+        result = self.run(index)
+        seconds = time.perf_counter() - began
+        row = pass_numbers(result, self._num_particles)
+        return _Pass(row, seconds, result if index == 0 else None)
+
+
+def _passes_here(
+    key: PRNGKeyArray,
+    sampler: Sampler,
+    flows: AbstractBijection | None,
+    indices: range,
+) -> Iterator[_Pass]:
+    maker = _Maker(key, sampler, flows)
+    yield from map(maker.make, indices)
+
+
+def _passes_there(
+    workers: Workers,
+    key: PRNGKeyArray,
+    sampler: Sampler,
+    flows: AbstractBijection | None,
+    indices: range,
+) -> Iterator[_Pass]:
+    """In order, as they come from workers."""
+    message = as_message((key_message(key), sampler, flows), "the sampler")
+    tasks = [(message, index, settings_here()) for index in indices]
+    early, position = {}, 0
+    for index, found in workers.each(_make_there, tasks):
+        early[index] = found
+        while position in early:
+            done = early.pop(position)
+            yield done._replace(result=jax.tree.map(jnp.asarray, done.result))
+            position += 1
+
+
+def _make_there(message: bytes, index: int, settings: dict[str, Any]) -> _Pass:
+    """What a worker is asked."""
+    with settings_as(settings):
+        made = _maker_of(message, tuple(settings.items())).make(index)
+        arrays, rest = eqx.partition(made, eqx.is_array)
+        return eqx.combine(jax.device_get(arrays), rest)
+
+
+@functools.lru_cache(maxsize=1)  # compiled once in a worker
+def _maker_of(message: bytes, _: tuple) -> _Maker:
+    key, sampler, flows = cloudpickle.loads(message)
+    return _Maker(read_key(key), sampler, flows)
 
 
 def _describe(row: np.ndarray) -> str:
@@ -307,12 +395,14 @@ class Stages:
         callbacks: From the name of a stage to its callbacks.
         checkpoint: Where every stage saves its state; the same work goes on from
             there, with the same numbers to the bit.
+        workers: Where passes are made; None for this process.
     """
 
     progress: bool = False
     say: Callable[[str], None] = lambda text: None
     callbacks: Callable[[str], list[Callback]] = lambda stage: []
     checkpoint: Checkpoint | None = None
+    workers: Workers | None = None
 
     def options(self, stage: str) -> dict[str, Any]:
         """The options of `fit` and `evaluate` for a stage."""
@@ -368,6 +458,7 @@ def run_experiment(
         None if fitted is None else fitted.flows,
         label=chosen.label,
         num_repeats=settings.num_repeats,
+        workers=stages.workers,
         **stages.options("deployment"),
     )
     plain = method == "smc"
@@ -401,6 +492,7 @@ def _plain_smc(
             problem.sampler(num_transitions=count),
             label=label,
             num_repeats=settings.num_repeats,
+            workers=stages.workers,
             **stages.options(stage),
         )
 

@@ -1,35 +1,30 @@
 """All pieces of some figures: one after the other, or side by side in processes.
 
-A process that works at the side is started afresh (spawn), takes the next piece from a
-queue, and ends by itself when the process that started it is gone, however it went: two
-that write the same checkpoints would spoil them.
+A worker (`annealax._work.executors`) takes the next piece, and leaves what it finds in
+the folder of the work.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
-import multiprocessing
 import os
-import queue
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import filelock
 import jax
 
 from annealax._errors import AnnealaxError, InvalidInputError
 from annealax._work.checkpoint import Checkpoint
+from annealax._work.executors import Workers
 from annealax._work.signals import deferred_signals
 from annealax.experiments.comparison import reuse_compiled_programs
 from annealax.reproduction.figures import Scale, Task, all_tasks
 from annealax.reproduction.measure import Bench, Measured, Watch, finished, measure
 
-_POLL_SECONDS = 0.5
-_LAST_SECONDS = 120.0
-"""Time to finish a call of the device and to save."""
 _CACHE = "jax_compilation_cache_dir"
 
 
@@ -80,7 +75,7 @@ def run(
     plan: Plan,
     store: Checkpoint,
     *,
-    workers: int = 1,
+    workers: Workers | None = None,
     say: Callable[[str], None] = lambda text: None,
     stop_if_asked: Callable[[], None] = lambda: None,
     progress: bool = False,
@@ -90,10 +85,11 @@ def run(
     Args:
         plan: What is to be reproduced.
         store: Where every piece keeps its state; the same plan goes on from there.
-        workers: Processes side by side; times are always measured by one alone.
+        workers: Where pieces are measured side by side; None for this process, one
+            after the other. Times are always measured here.
         say: Called with a line of text after each piece.
         stop_if_asked: Raises if the work shall stop; called often.
-        progress: Show a live line of the piece under way (with one worker).
+        progress: Show a live line of the piece under way (without workers).
     """
     done = collect(plan, store)
     clock = _Clock(plan.tasks, done)
@@ -108,9 +104,8 @@ def run(
     with reuse_compiled_programs(), _compiled_in_haste(plan.scale == "smoke"):
         for stage in ("flows", "measurement", "timing"):
             left = [t for t in plan.tasks if t.stage == stage and t.name not in done]
-            count = 1 if stage == "timing" else min(workers, len(left))
-            if count > 1:
-                _side_by_side(left, plan, store, count, note, stop_if_asked)
+            if workers is not None and stage != "timing" and len(left) > 1:
+                _side_by_side(left, plan, store, workers, note, stop_if_asked)
                 continue
             for task in left:
                 stop_if_asked()
@@ -172,78 +167,42 @@ def _side_by_side(
     tasks: list[Task],
     plan: Plan,
     store: Checkpoint,
-    count: int,
+    workers: Workers,
     note: Callable[[Task, Measured], None],
     stop_if_asked: Callable[[], None],
 ) -> None:
-    context = multiprocessing.get_context("spawn")
-    todo, answers = context.Queue(), context.Queue()
-    for task in tasks:
-        todo.put(task)
-    for _ in range(count):
-        todo.put(None)
-    facts = (plan.seed, plan.scale, str(store.folder), store.every_seconds)
+    folder = str(store.folder.resolve())
+    facts = (plan.seed, plan.scale, folder, store.every_seconds)
     cache = getattr(jax.config, _CACHE)
-    processes = [
-        context.Process(target=_work, args=(todo, answers, facts, cache), daemon=True)
-        for _ in range(count)
-    ]
-    for process in processes:
-        process.start()
-    by_name = {task.name: task for task in tasks}
-    try:
-        while by_name:
-            stop_if_asked()
-            working = any(process.is_alive() for process in processes)
-            try:
-                name, error = answers.get(timeout=_POLL_SECONDS)
-            except queue.Empty:
-                if not working or any(process.exitcode for process in processes):
-                    stop_if_asked()  # Ctrl-C reaches them, too, while they start
-                    raise InvalidInputError(
-                        "a process at the side was ended, perhaps for want of memory; "
-                        "what is finished is kept: go on with fewer --workers."
-                    ) from None
-                continue
-            if error is not None:
-                raise InvalidInputError(f"{name}: {error}")
-            task = by_name.pop(name)
-            answer = finished(_bench(task, plan, store, Watch()))
-            assert answer is not None
-            note(task, answer)
-    finally:
-        for process in processes:
-            process.terminate()  # a signal that they save their state on
-        for process in processes:
-            process.join(_LAST_SECONDS)
-            process.kill()  # it may wait for one that died
+    calls = [(task, facts, cache) for task in tasks]
+    for index, _ in workers.each(_measure_there, calls, stop_if_asked):
+        answer = finished(_bench(tasks[index], plan, store, Watch()))
+        if answer is None:
+            raise InvalidInputError(
+                f"a worker measured {tasks[index].name}, but {folder} has nothing of "
+                "it: workers need the same folders, at the same place."
+            )
+        note(tasks[index], answer)
 
 
-def _work(todo: Any, answers: Any, facts: tuple[Any, ...], cache: str | None) -> None:
-    """What a process at the side does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: its parent ends it in order
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+def _measure_there(task: Task, facts: tuple[Any, ...], cache: str | None) -> None:
+    """What a worker is asked; it leaves what it finds in the folder."""
     seed, scale, folder, seconds = facts
     store = Checkpoint(Path(folder), every_seconds=seconds)
-    if cache:
-        jax.config.update(_CACHE, cache)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    store.folder.mkdir(parents=True, exist_ok=True)
+    # Of a worker that was given up but still works.
+    lock = filelock.FileLock(store.folder / f"{task.name}.lock")
     # The same compiler as in the process that started it: the same bits.
-    with deferred_signals() as signals, _compiled_in_haste(scale == "smoke"):
+    with (
+        lock,
+        deferred_signals() as signals,
+        reuse_compiled_programs(cache),
+        _compiled_in_haste(scale == "smoke"),
+    ):
         watch = Watch(callback=lambda snapshot: signals.stop_if_asked("saved"))
-        while signals.pending is None and (task := todo.get()) is not None:
-            try:
-                measure(Bench(task, seed, store, watch, scale))
-            except KeyboardInterrupt:
-                return
-            except (AnnealaxError, OSError) as error:
-                answers.put((task.name, str(error)))
-                return
-            answers.put((task.name, None))
-
-
-def _end_with(parent: int) -> None:
-    """End this process when the one that started it is gone."""
-    while os.getppid() == parent:
-        time.sleep(_POLL_SECONDS)
-    os._exit(1)
+        try:
+            measure(Bench(task, seed, store, watch, scale))
+        except KeyboardInterrupt as error:  # a signal: its state is saved
+            raise concurrent.futures.CancelledError(str(error)) from None
+        except (AnnealaxError, OSError) as error:
+            raise InvalidInputError(f"{task.name}: {error}") from error

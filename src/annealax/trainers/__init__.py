@@ -5,5 +5,6 @@ from annealax.trainers.base import AbstractTrainer as AbstractTrainer
 from annealax.trainers.base import TrainInfo as TrainInfo
 from annealax.trainers.base import TrainState as TrainState
 from annealax.trainers.craft import CRAFT as CRAFT
+from annealax.trainers.pipeline import Pipeline as Pipeline
 from annealax.trainers.snf import SNF as SNF
 from annealax.trainers.vi import VI as VI

@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import optax
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
@@ -68,6 +69,41 @@ class AbstractTrainer(eqx.Module):
         self, key: PRNGKeyArray, state: TrainState
     ) -> tuple[TrainState, TrainInfo]:
         """One training step."""
+
+    def steps(
+        self,
+        key: PRNGKeyArray,
+        state: TrainState,
+        start: Int[Array, ""],
+        count: Int[Array, ""],
+        capacity: int,
+    ) -> tuple[TrainState, TrainInfo]:
+        """Several training steps, for `fit`: one after the other.
+
+        Args:
+            key: Random key of the whole training; a step's depends on its index alone.
+            state: The state before them.
+            start: Index of the first.
+            count: How many.
+            capacity: The most that there may be: the history is so long, and zero
+                behind the last of them.
+        """
+        # The step is traced here, once: the loop replays what was traced.
+        step = eqx.filter_closure_convert(self.step, key, state)
+        info = step.out_struct[1]  # type: ignore[attr-defined]
+        history = jax.tree.map(
+            lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), info
+        )
+        arrays, static = eqx.partition(state, eqx.is_array)
+
+        def body(i, carry):
+            arrays, history = carry
+            state, info = step(jr.fold_in(key, start + i), eqx.combine(arrays, static))
+            history = jax.tree.map(lambda all, one: all.at[i].set(one), history, info)
+            return eqx.filter(state, eqx.is_array), history
+
+        arrays, history = jax.lax.fori_loop(0, count, body, (arrays, history))
+        return eqx.combine(arrays, static), history
 
 
 def initial_state(

@@ -14,10 +14,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import optax
 from flowjax.bijections import AbstractBijection
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from annealax._objectives import Estimator, check_estimator, free_energy_gradient
 from annealax._particles import Particles
+from annealax._path import Edge
+from annealax._result import StepInfo
 from annealax._sampler import Sampler, spread
 from annealax.flows.base import partition
 from annealax.trainers.base import (
@@ -27,6 +29,55 @@ from annealax.trainers.base import (
     guarded_update,
     initial_state,
 )
+
+
+class Learning(NamedTuple):
+    """What an update changes.
+
+    Attributes:
+        params: Trainable leaves of a flow.
+        optimizer_state: State of its optimiser.
+    """
+
+    params: PyTree
+    optimizer_state: PyTree
+
+
+class Site(NamedTuple):
+    """A temperature, as far as training does not change it.
+
+    Attributes:
+        edge: The transition.
+        fixed: The other arrays of its flow.
+    """
+
+    edge: Edge
+    fixed: PyTree
+
+
+class Shown(NamedTuple):
+    """What a pass shows at one temperature, or at all of them.
+
+    Attributes:
+        loss: The loss of the transition.
+        log_normalizer: Running estimate of log Z after it.
+        steps: Its diagnostics.
+        num_skipped: 1 if the update was left out.
+    """
+
+    loss: Float[Array, "*temperatures"]
+    log_normalizer: Float[Array, "*temperatures"]
+    steps: StepInfo
+    num_skipped: Int[Array, "*temperatures"]
+
+    def together(self) -> TrainInfo:
+        """All temperatures of a pass as one training step."""
+        return TrainInfo(
+            loss=jnp.sum(self.loss),
+            log_normalizer=self.log_normalizer[-1],
+            steps=self.steps,
+            num_skipped=jnp.sum(self.num_skipped),
+        )
 
 
 class Sweep(NamedTuple):
@@ -79,31 +130,63 @@ class CRAFT(AbstractTrainer):
 
     def _sweep(self, sampler: Sampler, key: PRNGKeyArray, state: TrainState) -> Sweep:
         key_init, key_steps = jr.split(key)
-        params, fixed = partition(state.flows)
-        fixed_arrays, static = eqx.partition(fixed, eqx.is_array)
+        learning, sites, static = self.unstacked(state)
 
-        def transition(particles, inputs):
-            key, edge, params, fixed, optimizer_state = inputs
-            rest = eqx.combine(fixed, static)
-            descent = free_energy_gradient(
-                params, rest, sampler, particles, edge, self.gradient
+        def at_temperature(particles, inputs):
+            particles, learning, shown = self.transition(
+                sampler, static, particles, *inputs
             )
-            particles, info = sampler.correct(key, particles, descent.moved, edge)
-            params, optimizer_state, skipped = guarded_update(
-                self.optimizer, descent.gradient, optimizer_state, params
-            )
-            return particles, (params, optimizer_state, descent.loss, info, skipped)
+            return particles, (learning, shown)
 
         keys = jr.split(key_steps, sampler.path.num_transitions)
-        inputs = (keys, sampler.path.edges, params, fixed_arrays, state.optimizer_state)
-        particles, (params, optimizer_state, losses, steps, skipped) = jax.lax.scan(
-            transition, sampler.init(key_init), inputs
+        particles, (learning, shown) = jax.lax.scan(
+            at_temperature, sampler.init(key_init), (keys, sites, learning)
         )
-        state = TrainState(eqx.combine(params, fixed_arrays, static), optimizer_state)
-        info = TrainInfo(
-            loss=jnp.sum(losses),
-            log_normalizer=particles.log_normalizer,
-            steps=steps,
-            num_skipped=jnp.sum(skipped),
+        return Sweep(
+            stacked(learning, sites, static),
+            shown.together(),
+            particles.everywhere(sampler.layout),
         )
-        return Sweep(state, info, particles.everywhere(sampler.layout))
+
+    def unstacked(self, state: TrainState) -> tuple[Learning, Site, PyTree]:
+        """What each temperature has, as arrays that begin with them, and the rest."""
+        params, fixed = partition(state.flows)
+        fixed_arrays, static = eqx.partition(fixed, eqx.is_array)
+        site = Site(self.sampler.path.edges, fixed_arrays)
+        return Learning(params, state.optimizer_state), site, static
+
+    def transition(
+        self,
+        sampler: Sampler,
+        static: PyTree,
+        particles: Particles,
+        key: PRNGKeyArray,
+        site: Site,
+        learning: Learning,
+    ) -> tuple[Particles, Learning, Shown]:
+        """A pass at one temperature (Algorithm 2, lines 5 to 9).
+
+        Args:
+            sampler: The sampler, where it runs.
+            static: What `unstacked` found beside arrays.
+            particles: The particles that arrive.
+            key: Random key of this pass and temperature.
+            site: The temperature.
+            learning: What is trained there.
+        """
+        rest = eqx.combine(site.fixed, static)
+        descent = free_energy_gradient(
+            learning.params, rest, sampler, particles, site.edge, self.gradient
+        )
+        particles, info = sampler.correct(key, particles, descent.moved, site.edge)
+        params, optimizer_state, skipped = guarded_update(
+            self.optimizer, descent.gradient, learning.optimizer_state, learning.params
+        )
+        shown = Shown(descent.loss, particles.log_normalizer, info, skipped)
+        return particles, Learning(params, optimizer_state), shown
+
+
+def stacked(learning: Learning, sites: Site, static: PyTree) -> TrainState:
+    """The state that `CRAFT.unstacked` took apart."""
+    flows = eqx.combine(learning.params, sites.fixed, static)
+    return TrainState(flows, learning.optimizer_state)

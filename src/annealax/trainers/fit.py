@@ -354,20 +354,4 @@ def _advance(
     count: Int[Array, ""],
     capacity: int,
 ) -> tuple[TrainState, TrainInfo]:
-    """Make `count` steps, at most `capacity`; the rest of the history is zero."""
-    # The step is traced here, once: the loop replays what was traced.
-    step = eqx.filter_closure_convert(trainer.step, key, state)
-    info = step.out_struct[1]  # type: ignore[attr-defined]
-    history = jax.tree.map(
-        lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), info
-    )
-    arrays, static = eqx.partition(state, eqx.is_array)
-
-    def body(i, carry):
-        arrays, history = carry
-        state, info = step(jr.fold_in(key, start + i), eqx.combine(arrays, static))
-        history = jax.tree.map(lambda all, one: all.at[i].set(one), history, info)
-        return eqx.filter(state, eqx.is_array), history
-
-    arrays, history = jax.lax.fori_loop(0, count, body, (arrays, history))
-    return eqx.combine(arrays, static), history
+    return trainer.steps(key, state, start, count, capacity)
