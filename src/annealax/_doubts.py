@@ -45,6 +45,10 @@ CODES: Mapping[str, tuple[str, str]] = MappingProxyType(
             "the error of log Z, or the number of draws, is not what was asked for",
             "give a larger budget, or ask for less by precision= and draws=",
         ),
+        "lost-mode": (
+            "a mode that is known holds mass, and next to no draws are there",
+            "give the mode with initial=, or train flows with flow=",
+        ),
         "low-acceptance": (
             "the Markov kernel rejects most of its proposals at some temperature",
             "lower the step size there",

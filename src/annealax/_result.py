@@ -175,14 +175,21 @@ class Result(eqx.Module):
 
         return result_html(self)
 
-    def check(self, path: AbstractPath) -> None:
-        """Raise `SamplingError` if the numbers mean nothing (not under a trace)."""
+    def check(self, path: AbstractPath, infinite_share: float = 0.0) -> None:
+        """Raise `SamplingError` if the numbers mean nothing (not under a trace).
+
+        Args:
+            path: The path of the run.
+            infinite_share: Share of the particles, at a temperature, at which the
+                density may be infinite. They have weight zero.
+        """
         if isinstance(self.log_normalizer, jax.core.Tracer):
             return
         betas = np.asarray(path.betas)[1:]
         infinite = np.asarray(self.steps.num_infinite)
-        if infinite.any():
-            k = int(np.argmax(infinite > 0))
+        allowed = infinite_share * self.particles.num_particles
+        if np.any(infinite > allowed):
+            k = int(np.argmax(infinite > allowed))
             raise SamplingError(
                 f"the log density is +inf at {infinite[k]} of "
                 f"{self.particles.num_particles} particles at temperature {k + 1} "

@@ -1,7 +1,10 @@
 """Ladders and step sizes of the frozen sampler."""
 
+import jax.numpy as jnp
 import numpy as np
+import pytest
 
+import annealax as ax
 from annealax._ladder import lengths
 from annealax.auto.starts.gaussian import Linear, normal_start
 from annealax.auto.tuning import Plan, round_up
@@ -42,3 +45,17 @@ def test_lengths_bear_what_was_not_measured():
     assert np.isfinite(lengths(np.array([0.0, np.nan, np.inf, 1e9]))).all()
     assert round_up(20) == 20
     assert round_up(33) == 40
+
+
+def test_few_infinite_values_are_a_warning_and_many_an_error():
+    """A scale that underflows far out, where a start with heavy tails draws."""
+
+    def density(least):
+        return lambda x: jnp.where(jnp.abs(x[0]) > least, jnp.inf, -0.5 * jnp.sum(x**2))
+
+    arguments = {"shape": (2,), "num_replicates": 4, "flow": "none"}
+    few = ax.sample(density(3.4), **arguments)
+    assert "infinite-density" in [doubt.code for doubt in few.warnings()]
+    assert abs(few.log_normalizer - np.log(2 * np.pi)) < 0.05
+    with pytest.raises(ax.SamplingError, match="inf"):
+        ax.sample(density(0.5), **arguments)

@@ -62,6 +62,13 @@ def _about_tails(escapes: float) -> Iterator[Doubt]:
 
 def _about_search(sample: Sample) -> Iterator[Doubt]:
     search = sample.search
+    if search.lost > 0:
+        yield Doubt(
+            "lost-mode",
+            f"about {search.lost:.0%} of the mass lies at a mode that ascents found, "
+            "where there are next to no draws: log Z is too low; give the mode with "
+            "initial=, or train flows with flow=",
+        )
     if sample.is_contradicted:
         name, value, error = search.most_mass
         yield Doubt(

@@ -79,6 +79,8 @@ class SearchReport:
         other_log_normalizer: What passes from it say; NaN if there is none.
         other_stderr: The error of this.
         most_mass: Name, log Z and error of the start that surely found most mass.
+        lost: Largest share of the mass, at a mode that is known, where the answer has
+            next to no draws.
         is_rarely_positive: Whether the density is zero at nearly all points.
         num_terms: Terms that the density is the sum of, all of whose modes are known;
             zero if it is not written as a sum, or they are not.
@@ -95,6 +97,7 @@ class SearchReport:
     other_log_normalizer: float
     other_stderr: float
     most_mass: tuple[str, float, float]
+    lost: float = 0.0
     is_rarely_positive: bool = False
     num_terms: int = 0
 

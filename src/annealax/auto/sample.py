@@ -322,6 +322,9 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         limited = known.is_limited
         found = share_of_escapes(subkey, ascents, x, weights, is_limited=limited)
         escapes = max(escapes, found)
+        value = log_mean([float(each.log_normalizer) for each in results])
+        at_modes = seen.at_modes
+        lost = 0.0 if at_modes is None else at_modes.lost(x, weights, value)
     answer = Sample(
         **pool,
         plan=plan,
@@ -329,7 +332,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         density=free,
         model=model,
         modes=modes,
-        search=report_of(seen, known),
+        search=report_of(seen, known, lost),
         choices={
             "start": start,
             "starts tried": "; ".join(map(str, seen.tried)),

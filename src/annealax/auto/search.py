@@ -20,6 +20,7 @@ from annealax.auto.adaptive_smc import MAX_TEMPERATURES, AdaptivePass, adaptive_
 from annealax.auto.climbed import climb_terms
 from annealax.auto.density import CountedDensity
 from annealax.auto.knowledge import Knowledge, around_points
+from annealax.auto.mass_at_modes import mass_at_modes
 from annealax.auto.modes import MAX_MODES, Ascents, Modes, explore
 from annealax.auto.places import Climbers
 from annealax.auto.positive import where_positive
@@ -35,6 +36,7 @@ from annealax.auto.starts.hierarchy import NAME as HIERARCHY
 from annealax.auto.starts.hierarchy import Hierarchy, fit_hierarchy
 from annealax.auto.starts.mixture import (
     MAX_MIXTURE_SIZE,
+    Peaks,
     peaks_at,
     start_at_peaks,
 )
@@ -186,6 +188,7 @@ def race(seen: Seen, candidate: Candidate, say: Say) -> Seen:
         limit = max(allowed, int(_LONGER * (best.num_transitions + 1)))
     key = named_key(seen.key, "race", name, seen.times(name))
     new = Tried(name, start, (_one_pass(key, seen.density, start, limit),))
+    new = seen.judged(new)
     usable = new.first.usable
     if best is not None and usable and is_doubtful(best, new):
         old, best, new = best, look_again(seen, best), look_again(seen, new)
@@ -198,6 +201,8 @@ def race(seen: Seen, candidate: Candidate, say: Say) -> Seen:
 
 def gain_of(old: Tried, new: Tried) -> float:
     """How many times better `new` is; infinite or zero where one misses mass."""
+    if (old.lost > 0) != (new.lost > 0):
+        return float("inf") if old.lost > 0 else 0.0
     difference = new.log_normalizer - old.log_normalizer
     if abs(difference) > _tolerance(old, new):
         return float("inf") if difference > 0 else 0.0
@@ -260,9 +265,19 @@ def _start_at_modes(seen: Seen, say: Say) -> Seen:
     peaks = terms.peaks
     if not seen.knows_terms:
         peaks = peaks.and_new(peaks_at(seen.density, seen.modes.that_count()))
-    seen = dataclasses.replace(seen, num_peaks=len(peaks.fits))
+    seen = _with_peaks(seen, peaks)
     candidate = start_at_peaks(peaks, seen.wide)
     return seen if candidate is None else race(seen, candidate, say)
+
+
+def _with_peaks(seen: Seen, peaks: Peaks) -> Seen:
+    """What was tried is judged by what is now known of the modes."""
+    key = named_key(seen.key, "at modes", len(seen.tried))
+    at_modes = mass_at_modes(key, Ascents(seen.climbed), peaks.fits)
+    seen = dataclasses.replace(seen, num_peaks=len(peaks.fits), at_modes=at_modes)
+    judged = {id(each): seen.judged(each) for each in seen.tried}
+    best = None if seen.best is None else judged[id(seen.best)]
+    return dataclasses.replace(seen, tried=tuple(judged.values()), best=best)
 
 
 def _start_at_peaks(seen: Seen, say: Say) -> Seen:
@@ -272,7 +287,7 @@ def _start_at_peaks(seen: Seen, say: Say) -> Seen:
     if count > MAX_MODES or seen.density.size > largest:
         return seen
     peaks = peaks_at(seen.density, modes)
-    seen = dataclasses.replace(seen, num_peaks=len(peaks.fits))
+    seen = _with_peaks(seen, peaks)
     candidate = start_at_peaks(peaks, seen.wide)
     return seen if candidate is None else race(seen, candidate, say)
 
@@ -364,7 +379,7 @@ def _polish(seen: Seen, say: Say) -> Seen:
             break
         start = normal_start(fitted)
         found = _one_pass(last, seen.density, start)
-        new = Tried(f"{HIERARCHY}, polished", start, (found,))
+        new = seen.judged(Tried(f"{HIERARCHY}, polished", start, (found,)))
         say(str(new))
         better = found.usable and gain_of(best, new) > _POLISHED_GAIN
         seen = dataclasses.replace(

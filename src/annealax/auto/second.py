@@ -102,6 +102,7 @@ def wider_start(seen: Seen, log_normalizer: float, error: float) -> Tried | None
         each
         for each in seen.tried
         if each.first.usable
+        and each.lost == 0
         and each.num_transitions > _MUCH_LONGER * best.num_transitions
         and not _differ(each, log_normalizer, error)
     ]
@@ -137,8 +138,14 @@ def _is_more(tried: Tried, log_normalizer: float, error: float) -> bool:
     return is_larger and _differ(tried, log_normalizer, error)
 
 
-def report_of(seen: Seen, known: Knowledge) -> SearchReport:
-    """What the search can say for itself."""
+def report_of(seen: Seen, known: Knowledge, lost: float = 0.0) -> SearchReport:
+    """What the search can say for itself.
+
+    Args:
+        seen: What was seen.
+        known: What was known before.
+        lost: Largest share of the mass, at a known mode, that the answer lost.
+    """
     modes = seen.modes.that_count().peaks()
     best = seen.best
     assert best is not None
@@ -169,6 +176,7 @@ def report_of(seen: Seen, known: Knowledge) -> SearchReport:
         other_log_normalizer=np.nan if other is None else other.log_normalizer,
         other_stderr=np.nan if other is None else other.stderr,
         most_mass=_most_mass(seen),
+        lost=lost,
         is_rarely_positive=seen.chance_of_empty > 0,
         num_terms=len(seen.terms.modes) if seen.terms and seen.knows_terms else 0,
     )

@@ -159,12 +159,17 @@ class Plan:
         )
 
 
+_INFINITE = 0.01
+"""Of the particles: a scale that underflows, say, where a start with heavy tails draws
+far out. The answer then has a warning."""
+
+
 def run_pass(
     sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection | None = None
 ) -> Result:
     """`sampler.run`, as a program that is compiled in less time if it is small."""
     result = _pass(*pass_arguments(sampler, key, flows))
-    result.check(sampler.path)
+    result.check(sampler.path, _INFINITE)
     return result
 
 
@@ -233,7 +238,7 @@ def without_best(seen: Seen, error: SamplingError) -> Seen:
         raise error
     most = max(each.log_normalizer - each.stderr for each in usable)
     near = [each for each in usable if each.log_normalizer > most - _NEAR]
-    easiest = min(near, key=lambda each: each.difficulty)
+    easiest = min(near, key=lambda each: (each.lost > 0, each.difficulty))
     return dataclasses.replace(seen, tried=others, best=easiest)
 
 

@@ -30,6 +30,7 @@ from annealax.auto.modes import Modes
 
 if TYPE_CHECKING:
     from annealax.auto.climbed import ClimbedTerms
+    from annealax.auto.mass_at_modes import MassAtModes
     from annealax.auto.starts.gaussian import Linear
 
 
@@ -154,11 +155,14 @@ class Tried:
         start: The start.
         passes: What adaptive passes from it found; more than one if the first left a
             doubt.
+        lost: Largest share of the mass, at a mode that is known, at which particles of
+            the first pass are missing.
     """
 
     name: str
     start: Start
     passes: tuple[AdaptivePass, ...]
+    lost: float = 0.0
 
     @property
     def first(self) -> AdaptivePass:
@@ -227,6 +231,7 @@ class Seen:
         modes: Peaks that ascents found.
         num_peaks: How many of them have the curvature of a peak.
         wide: Covers what is known, with much room.
+        at_modes: Mass that lies at known modes for sure; None before there are any.
         terms: What is known of the terms of the density; None if it is not written as
             a sum.
         chance_of_empty: Where the density is zero at nearly all points, probability
@@ -240,6 +245,7 @@ class Seen:
     modes: Modes
     wide: WideNormal
     num_peaks: int = 0
+    at_modes: "MassAtModes | None" = None
     terms: "ClimbedTerms | None" = None
     chance_of_empty: float = 0.0
     tried: tuple[Tried, ...] = ()
@@ -260,6 +266,13 @@ class Seen:
             return False
         found = self.modes.that_count().peaks()
         return len(found.points) <= len(self.terms.peaks.fits)
+
+    def judged(self, tried: Tried) -> Tried:
+        """With what it lost of the modes that are known."""
+        if self.at_modes is None or not tried.first.usable:
+            return tried
+        found = (tried.x, tried.weights, tried.log_normalizer)
+        return dataclasses.replace(tried, lost=self.at_modes.lost(*found))
 
     def times(self, name: str) -> int:
         """How often a start of this name was tried."""

@@ -1,0 +1,112 @@
+"""Mass that lies at known modes for sure, and whether draws have it.
+
+A start in other coordinates, fitted to particles of one mode, may lose another. Passes
+from it say nothing of that: they agree on too small a log Z. But the mass near a known
+mode is a small integral, which a few hundred draws from its Gaussian give.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+
+from annealax._keys import generator
+from annealax.auto.modes import NUM_SCREENED, Ascents
+from annealax.auto.starts.gaussian import Linear
+
+_DRAWS = 512
+"""Draws from each Gaussian, at most; all of them make one batch."""
+
+_USABLE = 0.1
+"""Of these so many must be effective, or the Gaussian says nothing."""
+
+_SURE = 2.33
+"""Normal quantile of the share of a Gaussian inside of its ellipsoid: 99 %."""
+
+MATTERS, _LACKS = 0.03, 0.3
+"""A mode with this share of the mass is lost by draws of which less than the second,
+of what there should be, are inside of its ellipsoid."""
+
+
+class MassAtModes(NamedTuple):
+    """Ellipsoids at modes, and the mass inside of each.
+
+    Attributes:
+        fits: Gaussians at the modes; an ellipsoid holds 99 % of each.
+        log_masses: Log of the integral of the density over the ellipsoid; minus
+            infinity where it could not be found.
+    """
+
+    fits: tuple[Linear, ...]
+    log_masses: Float[np.ndarray, " modes"]
+
+    def lost(
+        self,
+        x: Float[np.ndarray, "draws size"],
+        weights: Float[np.ndarray, " draws"],
+        log_normalizer: float,
+    ) -> float:
+        """The largest share of all mass at a mode that draws have lost.
+
+        Args:
+            x: Draws.
+            weights: Their weights, which add up to one.
+            log_normalizer: What they say of log Z.
+        """
+        lost = 0.0
+        for fit, log_mass in zip(self.fits, self.log_masses, strict=True):
+            log_share = log_mass - np.logaddexp(log_normalizer, log_mass)
+            share = float(np.exp(log_share)) if np.isfinite(log_mass) else 0.0
+            if share < max(MATTERS, lost):
+                continue
+            away = np.linalg.solve(_matrix(fit), (x - np.asarray(fit.mean)).T)
+            inside = np.sum(away**2, axis=0) < _squared_radius(x.shape[1])
+            if weights @ inside < _LACKS * share:
+                lost = share
+        return lost
+
+
+def mass_at_modes(
+    key: PRNGKeyArray, ascents: Ascents, fits: Sequence[Linear]
+) -> MassAtModes:
+    """Integrate over ellipsoids, by importance sampling from the Gaussians."""
+    if not fits:
+        return MassAtModes((), np.zeros(0))
+    (size,) = fits[0].shape
+    count = min(_DRAWS, NUM_SCREENED // len(fits))
+    z = generator(key).normal(size=(len(fits), count, size))
+    each = zip(fits, z, strict=True)
+    points = np.concatenate([fit.positions(some) for fit, some in each])
+    filling = np.repeat(points[:1], NUM_SCREENED - len(points), axis=0)
+    values = ascents.evaluate(np.concatenate([points, filling]))[: len(points)]
+    squares = np.sum(z**2, axis=2)
+    log_dets = np.asarray([float(fit.log_det) for fit in fits])
+    constant = 0.5 * size * math.log(2 * math.pi)
+    log_weights = values.reshape(squares.shape) + 0.5 * squares + constant
+    log_weights += log_dets[:, None]
+    log_weights[squares >= _squared_radius(size)] = -np.inf
+    return MassAtModes(tuple(fits), np.asarray([_log_mean(row) for row in log_weights]))
+
+
+def _log_mean(log_weights: np.ndarray) -> float:
+    largest = log_weights.max()
+    if not np.isfinite(largest):
+        return -np.inf
+    weights = np.exp(log_weights - largest)
+    effective = weights.sum() ** 2 / np.sum(weights**2)
+    if effective < _USABLE * len(weights):
+        return -np.inf
+    return float(largest + np.log(weights.mean()))
+
+
+def _squared_radius(size: int) -> float:
+    """Of a ball with 99 % of a standard normal (Wilson and Hilferty, 1931)."""
+    spread = 2 / (9 * size)
+    return size * (1 - spread + _SURE * math.sqrt(spread)) ** 3
+
+
+def _matrix(fit: Linear) -> np.ndarray:
+    factor = np.asarray(fit.factor, np.float64)
+    return np.diag(factor) if factor.ndim == 1 else factor
