@@ -1,14 +1,19 @@
 """The loop under all long work: it goes on, tells, saves, and stops when asked."""
 
 import dataclasses
+import io
 import os
+import re
 import signal
 
 import numpy as np
 import pytest
+from rich.console import Console
+from rich.text import Text
 
 import annealax as ax
-from annealax._work.drive import Work, as_callbacks, drive
+from annealax._work import drive as drive_module
+from annealax._work.drive import Lines, Work, as_callbacks, drive
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,3 +146,21 @@ def test_other_work_in_the_store(store):
 def test_callbacks_that_cannot_be_called(untyped):
     with pytest.raises(ax.InvalidInputError, match="callback.*7"):
         as_callbacks([7])
+
+
+@pytest.mark.parametrize("width", [80, 50])
+def test_a_terminal_line_has_the_count_and_the_time_left_whole(monkeypatch, width):
+    screen = io.StringIO()
+    options = {"file": screen, "width": width, "force_terminal": True}
+    monkeypatch.setattr(drive_module, "Console", lambda **_: Console(**options))
+    numbers = "loss -123.456  log Z -1234.5678  acceptance 0.87  skipped 0"
+    with Lines("training flows", 4000, enabled=None) as line:
+        line.update(1000, numbers)
+        line.update(2000, numbers)
+    frames = [Text.from_ansi(each).plain for each in screen.getvalue().split("\r")]
+    last = [each for each in frames if "2000" in each][-1].rstrip("\n")
+    assert len(last) <= width
+    assert "training flows" in last
+    assert "2000/4000" in last
+    assert "…" not in last
+    assert re.search(r"\d:\d\d:\d\d", last)

@@ -238,6 +238,10 @@ def _peak_memory(compiled: Any) -> int:
 _SECONDS_BETWEEN_LINES = 5.0
 
 
+_WIDEST_BAR, _LEAST_BAR, _BESIDE = 24, 4, 12
+"""Characters of a bar, and of the time left with the spaces between all parts."""
+
+
 class Lines:
     """Shows how far a loop has come, with a line of numbers.
 
@@ -256,13 +260,14 @@ class Lines:
         self._bar: bars.Progress | None = None
         self._last_line = -float("inf")
         self._start = start
-        self._began = time.monotonic()
+        self._first: tuple[int, float] | None = None
 
     def __enter__(self):
         if self._enabled and self._console.is_terminal:
+            self._width = bars.BarColumn(bar_width=_WIDEST_BAR)
             self._bar = bars.Progress(
                 bars.TextColumn(self._label),
-                bars.BarColumn(bar_width=24),
+                self._width,
                 bars.MofNCompleteColumn(),
                 bars.TextColumn("{task.fields[text]}"),
                 bars.TimeRemainingColumn(),
@@ -282,10 +287,13 @@ class Lines:
         """Show that `done` steps are behind us."""
         if not self._enabled:
             return
+        now = time.monotonic()
+        if self._first is None:  # until then most of the time went to compilation
+            self._first = done, now
         if self._bar is not None:
+            text = self._fitted(text)
             self._bar.update(self._task, completed=done, text=text)
             return
-        now = time.monotonic()
         if done == self._total or now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = now
             self._console.print(
@@ -294,11 +302,18 @@ class Lines:
                 soft_wrap=True,
             )
 
+    def _fitted(self, text: str) -> str:
+        """As much of it as there is room for; the bar gets shorter before."""
+        count = 2 * len(str(self._total)) + 1
+        room = self._console.width - len(self._label) - count - _BESIDE
+        self._width.bar_width = int(np.clip(room - len(text), _LEAST_BAR, _WIDEST_BAR))
+        return text[: max(0, room - self._width.bar_width)]
+
     def _left(self, done: int, now: float) -> str:
-        made = done - self._start
-        if made <= 0 or done >= self._total:
+        first, began = self._first or (done, now)
+        if done <= first or done >= self._total:
             return ""
-        seconds = (now - self._began) / made * (self._total - done)
+        seconds = (now - began) / (done - first) * (self._total - done)
         return f"  {datetime.timedelta(seconds=round(seconds))} left"
 
 
