@@ -12,8 +12,9 @@ from annealax.auto.result import Sample
 _MIN_ESS = 200
 """Fewer effective draws make expectations coarse."""
 
-_MIN_ACCEPTANCE = 0.5
-"""As a share of what tuning aims at."""
+_MIN_ACCEPTANCE = 0.25
+"""As a share of what tuning aims at. Between far modes it falls to a third at one or
+two temperatures, and the answer is right."""
 
 _MODE_SHARE = 0.01
 """Modes with a smaller share of the draws may be missed by a replicate."""

@@ -216,7 +216,9 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     say(f"looking for a start in {density.size} dimensions")
     with ledger.stage("start"):
         seen = search(named_key(key, "search"), density, known, say)
-        first = next(each for each in seen.tried if each.first.usable)
+        # A pass may have seen no more than a spot of a flat part: nothing is far there.
+        usable = [each for each in seen.tried if each.first.usable]
+        first = max(usable, key=lambda each: float(np.median(np.std(each.x, axis=0))))
         subkey = named_key(key, "first tails")
         escapes = share_of_escapes(
             subkey,
