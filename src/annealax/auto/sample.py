@@ -213,20 +213,21 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     many = density.size > MANY_DIMENSIONS
     ledger = Ledger(density, getattr(say, "stage", None))
 
+    def far_out(name: str, x: np.ndarray, weights: np.ndarray) -> float:
+        # A likelihood is bounded far out, so that a proper prior makes all finite.
+        if model.prior is not None:
+            return 0.0
+        subkey, limited = named_key(key, name), known.is_limited
+        ascents = Ascents(seen.climbed)
+        return share_of_escapes(subkey, ascents, x, weights, is_limited=limited)
+
     say(f"looking for a start in {density.size} dimensions")
     with ledger.stage("start"):
         seen = search(named_key(key, "search"), density, known, say)
         # A pass may have seen no more than a spot of a flat part: nothing is far there.
         usable = [each for each in seen.tried if each.first.usable]
         first = max(usable, key=lambda each: float(np.median(np.std(each.x, axis=0))))
-        subkey = named_key(key, "first tails")
-        escapes = share_of_escapes(
-            subkey,
-            Ascents(seen.climbed),
-            first.x,
-            first.weights,
-            is_limited=known.is_limited,
-        )
+        escapes = far_out("first tails", first.x, first.weights)
     # Where there is no integral, no effort brings an answer nearer to it.
     attempts = 1 if escapes else _ATTEMPTS
 
@@ -320,10 +321,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         ascents = Ascents(seen.climbed)
         subkey, count = named_key(key, "modes"), len(results)
         modes = find_modes(subkey, ascents, x, weights, count)
-        subkey = named_key(key, "tails")
-        limited = known.is_limited
-        found = share_of_escapes(subkey, ascents, x, weights, is_limited=limited)
-        escapes = max(escapes, found)
+        escapes = max(escapes, far_out("tails", x, weights))
         value = log_mean([float(each.log_normalizer) for each in results])
         at_modes = seen.at_modes
         lost = 0.0 if at_modes is None else at_modes.lost(x, weights, value)
