@@ -1,8 +1,9 @@
 r"""Whether a density seems to have a finite integral.
 
-Along a ray from the centre, at :math:`t` times the distance of a draw, a shell has the
-mass :math:`t^d f(t) \, d \log t`. Where that does not fall however far out one looks,
-there is no finite integral.
+Along a ray, at :math:`t` times the distance of a draw, a shell has the mass
+:math:`t^d f(t) \, d \log t`. Where that does not fall however far out one looks, there
+is no finite integral. Half of the rays are from the centre of the draws, half from the
+origin: draws that run away into a cone lie around a centre that runs with them.
 """
 
 import jax.numpy as jnp
@@ -51,7 +52,7 @@ def share_of_escapes(
     count = NUM_SCREENED // _STEPS if ascents.has_gradient else _FEW_RAYS
     shares = np.asarray(weights, np.float64)
     index = generator(key).choice(len(x), count, p=shares / shares.sum())
-    centre = np.median(x[index], axis=0)
+    centre = np.median(x[index], axis=0) * (np.arange(count) % 2)[:, None]
     log_t = np.linspace(0, np.log(_FURTHEST), _STEPS)
     away = np.exp(log_t)[:, None, None] * (x[index] - centre)
     largest = 0.1 * float(np.finfo(jnp.result_type(float)).max)
