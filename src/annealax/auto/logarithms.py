@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from annealax._device import to_device
 from annealax._jit import quick_jit
 from annealax.auto.density import FreeDensity
+from annealax.auto.sums import bind
 from annealax.auto.terms import terms_of
 
 _CALLS = ("jit", "pjit", "closed_call")
@@ -30,7 +31,6 @@ _MOVES = (
     "gather", "rev", "convert_element_type", "copy",
 )  # fmt: skip
 """Steps that move numbers and leave them as they are."""
-
 
 _SLACK = 1e-4
 """Two forms of a density agree up to this share, and a hundred times this in nats."""
@@ -130,17 +130,11 @@ def _run(
                 logarithm = jnp.logaddexp(logarithm, 0.0)
             results = [(logarithm, None)]
         else:
-            first, *others = _bind(step, [value for value, _ in given])
+            first, *others = bind(step, [value for value, _ in given])
             results = [(first, _logarithm(step, given))]
             results += [(other, None) for other in others]
         known.update(zip(step.outvars, results, strict=True))
     return [read(each) for each in program.outvars]
-
-
-def _bind(step: Any, values: list[Any]) -> list[Any]:
-    options = step.primitive.get_bind_params(step.params)
-    results = step.primitive.bind(*values, **options)
-    return results if step.primitive.multiple_results else [results]
 
 
 def _logarithm(step: Any, given: list[Any]) -> Any:
@@ -151,7 +145,7 @@ def _logarithm(step: Any, given: list[Any]) -> Any:
     if all(logarithm is None for _, logarithm in given):
         return None
     if name in _MOVES and given[0][1] is not None:
-        return _bind(step, [given[0][1], *(value for value, _ in given[1:])])[0]
+        return bind(step, [given[0][1], *(value for value, _ in given[1:])])[0]
     rule = _RULES.get(name)
     return None if rule is None else rule([_log(*each) for each in given], step.params)
 

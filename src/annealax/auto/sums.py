@@ -184,6 +184,13 @@ def _run(
     return read(program.outvars)
 
 
+def bind(step: Any, given: list[Any]) -> list[Any]:
+    """The results of a step as it stands."""
+    options = step.primitive.get_bind_params(step.params)
+    results = step.primitive.bind(*given, **options)
+    return results if step.primitive.multiple_results else [results]
+
+
 def _here(rules: Mapping[Sum, Rule], path: tuple[int, ...]) -> dict[Sum, Rule]:
     return {each: rule for each, rule in rules.items() if each.path == path}
 
@@ -200,10 +207,7 @@ def _step(
             which = [rule.choice == 0, rule.choice == 1]
             return [jnp.select(which, given, both) + rule.shift]
         given = [_masked(given[0], rule.choice, each.axis), *given[1:]]
-    options = step.primitive.get_bind_params(step.params)
-    results = step.primitive.bind(*given, **options)
-    if not step.primitive.multiple_results:
-        results = [results]
+    results = bind(step, given)
     for each, rule in rules.items():
         if index == each.log:
             results = [results[0] + rule.shift.reshape(results[0].shape)]
