@@ -11,11 +11,11 @@ from jaxtyping import PRNGKeyArray
 
 from annealax._keys import named_key
 from annealax.auto.density import CountedDensity
+from annealax.auto.mass_at_modes import MassAtModes, mass_at_modes
 from annealax.auto.modes import Ascents, Modes
 from annealax.auto.places import Climbers, Places
-from annealax.auto.starts.gaussian import Linear
 from annealax.auto.starts.mixture import Peaks, peaks_at
-from annealax.auto.terms import terms_of
+from annealax.auto.terms import OneByOne, terms_of
 
 _LOOKED_AT = 64
 """Points at which it is looked whether a density is what its terms add up to."""
@@ -31,12 +31,22 @@ class ClimbedTerms(NamedTuple):
         whole: The density, of which terms can be left out: the same compiled programs
             serve it and each of its terms.
         modes: Of each term.
-        peaks: Gaussians at all of them.
+        peaks_of: Gaussians at those of each term.
+        at_modes: Of each term, how near it is to these.
+        division: The terms as parts of the density.
     """
 
     whole: CountedDensity
     modes: tuple[Modes, ...]
-    peaks: Peaks
+    peaks_of: tuple[Peaks, ...]
+    at_modes: tuple[MassAtModes, ...]
+    division: OneByOne
+
+    @property
+    def peaks(self) -> Peaks:
+        """Gaussians at all of them."""
+        fits, log_masses = zip(*self.peaks_of, strict=True)
+        return Peaks(sum(fits, ()), sum(log_masses, ()))
 
     @property
     def all_known(self) -> bool:
@@ -62,15 +72,21 @@ def climb_terms(
     if terms is None:
         return None
     modes: list[Modes] = []
-    fits: list[Linear] = []
-    log_masses: list[float] = []
+    peaks: list[Peaks] = []
+    at_modes: list[MassAtModes] = []
     for index, log_density in enumerate(terms.each()):
         term = density.counting(log_density)
         subkey = named_key(key, "term", index)
-        found = Ascents(term).from_places(subkey, places).that_count()
-        peaks = peaks_at(term, found.peaks())
+        ascents = Ascents(term)
+        found = ascents.from_places(subkey, places).that_count()
         modes.append(found)
-        fits += peaks.fits
-        log_masses += peaks.log_masses
-    whole = density.counting(terms.whole)
-    return ClimbedTerms(whole, tuple(modes), Peaks(tuple(fits), tuple(log_masses)))
+        peaks.append(peaks_at(term, found.peaks()))
+        subkey = named_key(key, "at modes", index)
+        at_modes.append(mass_at_modes(subkey, ascents, peaks[-1].fits))
+    return ClimbedTerms(
+        density.counting(terms.whole),
+        tuple(modes),
+        tuple(peaks),
+        tuple(at_modes),
+        OneByOne(terms),
+    )

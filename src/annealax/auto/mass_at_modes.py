@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
+from annealax._estimates import log_mean
 from annealax._keys import generator
 from annealax.auto.modes import NUM_SCREENED, Ascents
-from annealax.auto.starts.gaussian import Linear
+from annealax.auto.starts.gaussian import Linear, distances
 
 _DRAWS = 512
 """Draws from each Gaussian, at most; all of them make one batch."""
@@ -37,10 +38,13 @@ class MassAtModes(NamedTuple):
         fits: Gaussians at the modes; an ellipsoid holds 99 % of each.
         log_masses: Log of the integral of the density over the ellipsoid; minus
             infinity where it could not be found.
+        likeness: How near the density is to each Gaussian, from 0 to 1: the effective
+            share of its draws.
     """
 
     fits: tuple[Linear, ...]
     log_masses: Float[np.ndarray, " modes"]
+    likeness: Float[np.ndarray, " modes"]
 
     def lost(
         self,
@@ -55,16 +59,31 @@ class MassAtModes(NamedTuple):
             weights: Their weights, which add up to one.
             log_normalizer: What they say of log Z.
         """
-        lost = 0.0
-        for fit, log_mass in zip(self.fits, self.log_masses, strict=True):
+        return float(self.shares_lost(x, weights, log_normalizer).max(initial=0.0))
+
+    def shares_lost(
+        self,
+        x: Float[np.ndarray, "draws size"],
+        weights: Float[np.ndarray, " draws"],
+        log_normalizer: float,
+    ) -> Float[np.ndarray, " modes"]:
+        """Of each mode: the share of all mass there, if draws have lost it; else zero.
+
+        Args:
+            x: Draws.
+            weights: Their weights, which add up to one.
+            log_normalizer: What they say of log Z.
+        """
+        lost = np.zeros(len(self.fits))
+        pairs = zip(self.fits, self.log_masses, strict=True)
+        for index, (fit, log_mass) in enumerate(pairs):
             log_share = log_mass - np.logaddexp(log_normalizer, log_mass)
             share = float(np.exp(log_share)) if np.isfinite(log_mass) else 0.0
-            if share < max(MATTERS, lost):
+            if share < MATTERS:
                 continue
-            away = np.linalg.solve(_matrix(fit), (x - np.asarray(fit.mean)).T)
-            inside = np.sum(away**2, axis=0) < _squared_radius(x.shape[1])
+            inside = distances(fit, x) < np.sqrt(squared_radius(x.shape[1]))
             if weights @ inside < _LACKS * share:
-                lost = share
+                lost[index] = share
         return lost
 
 
@@ -73,7 +92,7 @@ def mass_at_modes(
 ) -> MassAtModes:
     """Integrate over ellipsoids, by importance sampling from the Gaussians."""
     if not fits:
-        return MassAtModes((), np.zeros(0))
+        return MassAtModes((), np.zeros(0), np.zeros(0))
     (size,) = fits[0].shape
     count = min(_DRAWS, NUM_SCREENED // len(fits))
     z = generator(key).normal(size=(len(fits), count, size))
@@ -86,27 +105,23 @@ def mass_at_modes(
     constant = 0.5 * size * math.log(2 * math.pi)
     log_weights = values.reshape(squares.shape) + 0.5 * squares + constant
     log_weights += log_dets[:, None]
-    log_weights[squares >= _squared_radius(size)] = -np.inf
-    return MassAtModes(tuple(fits), np.asarray([_log_mean(row) for row in log_weights]))
+    likeness = np.asarray([_effective_share(row) for row in log_weights])
+    log_weights[squares >= squared_radius(size)] = -np.inf
+    log_masses = [
+        log_mean(row) if _effective_share(row) > _USABLE else -np.inf
+        for row in log_weights
+    ]
+    return MassAtModes(tuple(fits), np.asarray(log_masses), likeness)
 
 
-def _log_mean(log_weights: np.ndarray) -> float:
-    largest = log_weights.max()
-    if not np.isfinite(largest):
-        return -np.inf
-    weights = np.exp(log_weights - largest)
-    effective = weights.sum() ** 2 / np.sum(weights**2)
-    if effective < _USABLE * len(weights):
-        return -np.inf
-    return float(largest + np.log(weights.mean()))
+def _effective_share(log_weights: np.ndarray) -> float:
+    if not np.isfinite(log_weights.max()):
+        return 0.0
+    weights = np.exp(log_weights - log_weights.max())
+    return float(weights.sum() ** 2 / np.sum(weights**2) / len(weights))
 
 
-def _squared_radius(size: int) -> float:
+def squared_radius(size: int) -> float:
     """Of a ball with 99 % of a standard normal (Wilson and Hilferty, 1931)."""
     spread = 2 / (9 * size)
     return size * (1 - spread + _SURE * math.sqrt(spread)) ** 3
-
-
-def _matrix(fit: Linear) -> np.ndarray:
-    factor = np.asarray(fit.factor, np.float64)
-    return np.diag(factor) if factor.ndim == 1 else factor

@@ -687,7 +687,7 @@ class Replicate(eqx.Module):
         return jax.vmap(self._place)(self.result.draws(key, num_draws))
 
     def _place(self, z: Array) -> Any:
-        return self.space.constrain(self.start.bijection.transform(z))[0]
+        return self.space.constrain(self.start.bijection.point(z))[0]
 
 
 def propose(

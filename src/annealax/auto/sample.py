@@ -38,6 +38,7 @@ from annealax._work.live import with_live_line
 from annealax.auto.aim import DRAWS, PRECISION, Aim
 from annealax.auto.calls import counting_calls
 from annealax.auto.density import CountedDensity, FreeDensity
+from annealax.auto.divide import divide
 from annealax.auto.doubts import doubts
 from annealax.auto.flows import FAMILIES, choose_flows, families_for
 from annealax.auto.knowledge import Prior, as_prior, gather
@@ -224,6 +225,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
     say(f"looking for a start in {density.size} dimensions")
     with ledger.stage("start"):
         seen = search(named_key(key, "search"), density, known, say)
+        seen = divide(seen, known, say)
         # A pass may have seen no more than a spot of a flat part: nothing is far there.
         usable = [each for each in seen.tried if each.first.usable]
         first = max(usable, key=lambda each: float(np.median(np.std(each.x, axis=0))))
@@ -312,7 +314,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         with ledger.stage("start"):
             seen, effort = remedy.seen, remedy.effort
             if not remedy.is_settled:
-                seen = improve(seen, say)
+                seen = divide(improve(seen, say), known, say)
 
     with ledger.stage("modes"):
         pool = pool_replicates(results, plan)

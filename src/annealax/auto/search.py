@@ -130,7 +130,7 @@ def search(
     chance = 0.0 if rare is None else rare.chance_of_a_miss
     seen = Seen(density, key, modes, wide, terms=terms, chance_of_empty=chance)
     seen = _start_at_modes(seen, say)
-    candidates = [*_simple_starts(seen, known), rare and rare.candidate()]
+    candidates = [*simple_starts(seen, known), rare and rare.candidate()]
     for candidate in filter(None, candidates):
         seen = race(seen, candidate, say)
     return _improved(_look_wider(seen, ascents, known, say), say)
@@ -148,6 +148,8 @@ def _improved(seen: Seen, say: Say) -> Seen:
 
 def improve(seen: Seen, say: Say) -> Seen:
     """Starts made from the particles of those before, as long as that helps."""
+    if seen.best is not None and seen.best.start.has_parts:
+        return seen
     for _ in range(_ROUNDS):
         before = seen.best
         assert before is not None
@@ -160,7 +162,7 @@ def improve(seen: Seen, say: Say) -> Seen:
     return _polish(seen, say)
 
 
-def _simple_starts(seen: Seen, known: Knowledge) -> Iterator[Candidate]:
+def simple_starts(seen: Seen, known: Knowledge) -> Iterator[Candidate]:
     """Starts that need no particles."""
     count, size = len(seen.modes.that_count().points), seen.density.size
     if count > 1:

@@ -152,7 +152,8 @@ def report_of(seen: Seen, known: Knowledge, lost: float = 0.0) -> SearchReport:
     others = [each for each in seen.tried if each is not best and each.first.usable]
     other = max(others, key=lambda each: each.num_transitions, default=None)
     where, num_points = str(known.places), int(seen.modes.hits.sum())
-    in_doubt = best.start.is_of_modes and not seen.knows_terms
+    of_modes = best.start.is_of_modes or best.start.has_parts
+    in_doubt = of_modes and not seen.knows_terms
     all_known = modes.all_known or not in_doubt
     chance = modes.chance_of_a_miss if in_doubt else 0.0
     chance = max(chance, seen.chance_of_empty)

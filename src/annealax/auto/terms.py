@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Int
 from annealax._device import to_device
 from annealax._jit import quick_jit
 from annealax._path import sanitise
+from annealax.auto.starts.parts import AbstractDivision
 from annealax.auto.sums import ALL, Rule, Sum, run, sums_in
 
 MAX_TERMS = 32
@@ -173,3 +174,24 @@ def _slopes(whole: Chosen, points: Array, choices: Array) -> tuple[Array, Array]
 
 def _values(whole: Chosen, points: Array, choices: Array) -> np.ndarray:
     return np.asarray(_slopes(whole, points, choices)[0])
+
+
+class OneByOne(AbstractDivision):
+    """The terms of a density as its parts.
+
+    Args:
+        terms: The terms.
+    """
+
+    num_parts: int = eqx.field(static=True)
+    choices: Int[Array, "terms sums"]
+    sums: tuple[Sum, ...] = eqx.field(static=True)
+
+    def __init__(self, terms: Terms):
+        self.num_parts = len(terms.choices)
+        self.choices = to_device(terms.choices, np.int32)
+        self.sums = terms.whole.sums
+
+    def log_part(self, log_density, x, index):
+        """Log density of a term."""
+        return Chosen(log_density, self.choices[index], self.sums)(x)

@@ -56,6 +56,9 @@ class AbstractBase(AbstractDistribution):
     def _log_prob(self, x, condition=None):
         return self.log_prob(x)
 
+    has_parts: ClassVar[bool] = False
+    """Whether it has a base of its own for each of two parts of a density."""
+
     @property
     def num_components(self) -> int:
         """How many components it is a mixture of."""
@@ -85,6 +88,14 @@ class AbstractCoordinates(AbstractBijection):
         """Where particles are, in x."""
         return np.asarray(_positions(self, to_device(z)))
 
+    def point(self, z: Float[Array, " size"]) -> Array:
+        """Where one particle is, in x."""
+        return self.transform(z)
+
+    def in_z(self, log_density: Callable[[Array], Array]) -> Callable[[Array], Array]:
+        """A density of x as a function of z, with the Jacobian."""
+        return InCoordinates(log_density, self)
+
     @abstractmethod
     def as_affine(self, z: np.ndarray) -> tuple["Linear", np.ndarray]:
         """Affine coordinates near these, and where particles are in them."""
@@ -97,7 +108,7 @@ class AbstractCoordinates(AbstractBijection):
 
 @quick_jit
 def _positions(coordinates: AbstractCoordinates, z: Array) -> Array:
-    return jax.vmap(coordinates.transform)(z)
+    return jax.vmap(coordinates.point)(z)
 
 
 class InCoordinates(eqx.Module):
@@ -131,11 +142,16 @@ class Start(AbstractTransformed):
         """Whether it is a mixture that has a component at every known mode."""
         return self.base_dist.num_components > 1
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether it has a start of its own for each of two parts."""
+        return self.base_dist.has_parts
+
     def path(
         self, log_density: Callable[[Array], Array], betas: ArrayLike
     ) -> GeometricPath:
         """From the base to the density, in z."""
-        target = InCoordinates(log_density, self.bijection)
+        target = self.bijection.in_z(log_density)
         return GeometricPath(self.base_dist, target, to_device(betas))
 
 

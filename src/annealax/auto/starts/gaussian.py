@@ -125,6 +125,18 @@ class Linear(AbstractCoordinates):
         return Linear(centre + outer @ mean, outer @ inner)
 
 
+def matrix_of(linear: Linear) -> np.ndarray:
+    """Its factor as a matrix, in double precision."""
+    factor = np.asarray(linear.factor, np.float64)
+    return np.diag(factor) if factor.ndim == 1 else factor
+
+
+def distances(linear: Linear, x: np.ndarray) -> np.ndarray:
+    """How far points are from the place of z = 0, in z."""
+    away = x - np.asarray(linear.mean, np.float64)
+    return np.linalg.norm(np.linalg.solve(matrix_of(linear), away.T), axis=0)
+
+
 def normal_start(bijection: AbstractCoordinates) -> Start:
     """A normal in these coordinates, somewhat wider than the standard one."""
     (size,) = bijection.shape

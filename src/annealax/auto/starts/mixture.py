@@ -35,6 +35,7 @@ from annealax.auto.starts.base import (
 from annealax.auto.starts.gaussian import (
     Linear,
     laplace,
+    matrix_of,
     moments,
     normal_start,
     root_of,
@@ -156,14 +157,21 @@ def start_at_peaks(peaks: Peaks, wide: WideNormal) -> Candidate | None:
     if count == 1:
         start = normal_start(peaks.fits[0])
         return Candidate("Gaussian at the mode (Laplace)", start)
+    start = gaussians_at(peaks, wide)
+    return Candidate(f"Gaussians at {count} modes and a wide one", start)
+
+
+def gaussians_at(peaks: Peaks, wide: WideNormal | None) -> Start:
+    """A Gaussian at every peak, and a wide one unless it is None."""
+    if len(peaks.fits) == 1 and wide is None:
+        return normal_start(peaks.fits[0])
     means = [np.asarray(each.mean, np.float64) for each in peaks.fits]
-    factors = [np.asarray(each.factor, np.float64) for each in peaks.fits]
+    factors = [matrix_of(each) for each in peaks.fits]
     covariances = [factor @ factor.T for factor in factors]
     log_shares = np.asarray(peaks.log_masses) - np.max(peaks.log_masses)
     shares = np.exp(np.maximum(log_shares, _LOWEST_SHARE))
     shares /= shares.sum()
-    start = mixture_of(np.asarray(means), covariances, shares, wide)
-    return Candidate(f"Gaussians at {count} modes and a wide one", start)
+    return mixture_of(np.asarray(means), covariances, shares, wide)
 
 
 def propose_refit(seen: Seen) -> Iterator[Candidate]:
@@ -225,7 +233,7 @@ def mixture_of(
     means: np.ndarray,
     covariances: Sequence[np.ndarray],
     shares: np.ndarray,
-    wide: WideNormal,
+    wide: WideNormal | None,
 ) -> Start:
     """Gaussians and a wide normal, in coordinates that whiten their mean covariance.
 
@@ -233,7 +241,7 @@ def mixture_of(
         means: Means of the Gaussians.
         covariances: Their covariances.
         shares: Their weights, which sum to 1.
-        wide: The wide normal.
+        wide: The wide normal; None for none.
     """
     size = means.shape[1]
     within = np.tensordot(shares, np.asarray(covariances), 1)
@@ -245,12 +253,12 @@ def mixture_of(
         [np.diag(inverse @ covariance @ inverse.T) for covariance in covariances]
     )
     variances = np.maximum(variances, 1e-8) * widening(size) ** 2
-    place, variance = in_whitened(wide, origin, inverse)
-    mixture = GaussianMixture(
-        np.concatenate([places, [place]]),
-        np.concatenate([variances, [variance]]),
-        with_wide_share(shares),
-    )
+    if wide is not None:
+        place, variance = in_whitened(wide, origin, inverse)
+        places = np.concatenate([places, [place]])
+        variances = np.concatenate([variances, [variance]])
+        shares = with_wide_share(shares)
+    mixture = GaussianMixture(places, variances, shares)
     return Start(Gaussians(mixture), Linear(origin, factor))
 
 
