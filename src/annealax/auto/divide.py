@@ -27,7 +27,7 @@ from annealax.auto.starts.parts import (
     start_of_parts,
 )
 
-_TAME, _WILD = 0.8, 0.1
+_TAME, _WILD = 0.8, 0.4
 """A mode is normal, or is not, if draws from its Gaussian are worth so much each."""
 
 _WORTH_IT = 4.0

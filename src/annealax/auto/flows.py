@@ -17,10 +17,12 @@ from flowjax.bijections import AbstractBijection
 from jaxtyping import PRNGKeyArray
 
 from annealax import flows
+from annealax._errors import SamplingError
 from annealax._estimates import log_mean
 from annealax._keys import named_key
 from annealax._sampler import Sampler
 from annealax.auto.density import CountedDensity
+from annealax.auto.tuning import run_pass
 from annealax.trainers import CRAFT
 from annealax.trainers.fit import Fit, Snapshot, fit
 
@@ -135,8 +137,13 @@ def choose_flows(
     if len(families) > 1:
         left = {each: _work_left(key, sampler, density, each, say) for each in families}
         name = min(left, key=lambda each: left[each])
-    trained = train_flows(key, sampler, density, name)
-    helped = run_passes(named_key(key, "helped"), sampler, density, trained)
+    try:
+        trained = train_flows(key, sampler, density, name)
+        helped = run_passes(named_key(key, "helped"), sampler, density, trained)
+    except SamplingError as error:
+        if forced:
+            raise
+        return FlowChoice(None, f"tried and dropped: {name} flows: {error}")
     gain = plain.cost / max(helped.cost, 1e-12)
     ratio = f"{1 / max(gain, 1e-9):.2g} times that of plain SMC in the same time"
     if forced:
@@ -184,7 +191,9 @@ def run_passes(
     values, seconds = [], []
     for index in range(_PASSES):
         began = time.perf_counter()
-        result = jax.block_until_ready(sampler.run(named_key(key, index), stacked))
+        result = jax.block_until_ready(
+            run_pass(sampler, named_key(key, index), stacked)
+        )
         seconds.append(time.perf_counter() - began)
         values.append((result.log_normalizer, result.log_normalizer_stderr))
         density.spend(float(np.asarray(result.steps.num_evaluations).sum()))

@@ -168,10 +168,13 @@ def gaussians_at(peaks: Peaks, wide: WideNormal | None) -> Start:
     means = [np.asarray(each.mean, np.float64) for each in peaks.fits]
     factors = [matrix_of(each) for each in peaks.fits]
     covariances = [factor @ factor.T for factor in factors]
-    log_shares = np.asarray(peaks.log_masses) - np.max(peaks.log_masses)
-    shares = np.exp(np.maximum(log_shares, _LOWEST_SHARE))
-    shares /= shares.sum()
-    return mixture_of(np.asarray(means), covariances, shares, wide)
+    log_masses = np.asarray(peaks.log_masses)
+    largest = log_masses.max()
+    if np.isfinite(largest):
+        shares = np.exp(np.maximum(log_masses - largest, _LOWEST_SHARE))
+    else:
+        shares = np.ones(len(log_masses))  # nothing is known of any
+    return mixture_of(np.asarray(means), covariances, shares / shares.sum(), wide)
 
 
 def propose_refit(seen: Seen) -> Iterator[Candidate]:
