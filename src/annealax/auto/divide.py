@@ -36,6 +36,9 @@ _WORTH_IT = 4.0
 _MOST_PARTS = 6
 """Every evaluation goes through the coordinates of all parts."""
 
+_MOST_ELLIPSOIDS = 8
+"""And through the shapes of all of these."""
+
 _NARROWEST, _WIDEST = 1.4, 3.0
 """An ellipsoid reaches at least and at most so many times as far as a normal does."""
 
@@ -126,7 +129,7 @@ def _by_ellipsoids(seen: Seen) -> tuple[AbstractDivision, list[_Piece]] | None:
         inside = at_modes.likeness > _TAME
         if not best.start.is_of_modes or at_modes.likeness.min() > _WILD:
             return None
-    if not inside.any():
+    if not 0 < inside.sum() <= _MOST_ELLIPSOIDS:
         return None
 
     def those(which: np.ndarray) -> Peaks:

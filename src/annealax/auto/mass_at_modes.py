@@ -38,8 +38,8 @@ class MassAtModes(NamedTuple):
         fits: Gaussians at the modes; an ellipsoid holds 99 % of each.
         log_masses: Log of the integral of the density over the ellipsoid; minus
             infinity where it could not be found.
-        likeness: How near the density is to each Gaussian, from 0 to 1: the effective
-            share of its draws.
+        likeness: How near the density is to what all Gaussians together say of it,
+            from 0 to 1: the effective share of draws from each.
     """
 
     fits: tuple[Linear, ...]
@@ -94,29 +94,37 @@ def mass_at_modes(
     if not fits:
         return MassAtModes((), np.zeros(0), np.zeros(0))
     (size,) = fits[0].shape
-    count = min(_DRAWS, NUM_SCREENED // len(fits))
+    count = min(_DRAWS, (NUM_SCREENED - len(fits)) // len(fits))
     z = generator(key).normal(size=(len(fits), count, size))
     each = zip(fits, z, strict=True)
-    points = np.concatenate([fit.positions(some) for fit, some in each])
+    centres = np.stack([np.asarray(fit.mean, np.float64) for fit in fits])
+    points = np.concatenate([centres, *(fit.positions(some) for fit, some in each)])
     filling = np.repeat(points[:1], NUM_SCREENED - len(points), axis=0)
     values = ascents.evaluate(np.concatenate([points, filling]))[: len(points)]
-    squares = np.sum(z**2, axis=2)
-    log_dets = np.asarray([float(fit.log_det) for fit in fits])
+    heights, values = values[: len(fits)], values[len(fits) :]
     constant = 0.5 * size * math.log(2 * math.pi)
-    log_weights = values.reshape(squares.shape) + 0.5 * squares + constant
-    log_weights += log_dets[:, None]
-    likeness = np.asarray([_effective_share(row) for row in log_weights])
-    log_weights[squares >= squared_radius(size)] = -np.inf
+    log_dets = np.asarray([float(fit.log_det) for fit in fits]) + constant
+    # What the Gaussians say of the density, each with the mass of its peak.
+    squares = np.stack([distances(fit, points[len(fits) :]) ** 2 for fit in fits])
+    explained = np.logaddexp.reduce(heights[:, None] - 0.5 * squares, axis=0)
+    likeness = (values - explained).reshape(len(fits), count)
+    own = np.sum(z**2, axis=2)
+    log_weights = values.reshape(own.shape) + 0.5 * own + log_dets[:, None]
+    log_weights[own >= squared_radius(size)] = -np.inf
     log_masses = [
         log_mean(row) if _effective_share(row) > _USABLE else -np.inf
         for row in log_weights
     ]
-    return MassAtModes(tuple(fits), np.asarray(log_masses), likeness)
+    return MassAtModes(
+        tuple(fits),
+        np.asarray(log_masses),
+        np.asarray([_effective_share(row) for row in likeness]),
+    )
 
 
 def _effective_share(log_weights: np.ndarray) -> float:
     if not np.isfinite(log_weights.max()):
-        return 0.0
+        return 0.0  # NaN, too
     weights = np.exp(log_weights - log_weights.max())
     return float(weights.sum() ** 2 / np.sum(weights**2) / len(weights))
 

@@ -17,8 +17,9 @@ from annealax.auto import gradient_free
 from annealax.auto.knowledge import Knowledge
 from annealax.auto.modes import CHANCE
 from annealax.auto.result import SearchReport, pool_replicates
-from annealax.auto.search import with_more
-from annealax.auto.starts.base import Seen, Tried
+from annealax.auto.search import race, with_more
+from annealax.auto.starts.base import Candidate, Seen, Tried
+from annealax.auto.starts.student import Students, with_heavier_draws
 from annealax.auto.tuning import Effort, Measured, Plan
 
 _TOLERANCE, _ERRORS = 0.1, 4.0
@@ -74,6 +75,7 @@ def reconsider(
     surprise = error * np.sqrt(len(values)) / max(expected.stderr, 1e-12)
     if k > _HEAVY:
         reason = f"few initial draws made up most of Z (Pareto k {k:.2f})"
+        seen = _with_heavier_draws(seen)
         wider = wider_start(seen, log_mean(values), error)
         if wider is not None:
             settled = dataclasses.replace(seen, best=wider)
@@ -88,25 +90,48 @@ def reconsider(
 
 
 def wider_start(seen: Seen, log_normalizer: float, error: float) -> Tried | None:
-    """The easiest of the starts with a longer way to the density that agree.
+    """The easiest of the starts with heavier tails that agree.
 
-    A start that was fitted to particles lacks the tails that they did not reach; from
-    a wide one, or from the prior, particles come in from all sides. But what was learnt
-    of rulers must not be given up: where these set scales, wide starts lose the neck.
+    Those are starts with a longer way to the density: one that was fitted to particles
+    lacks the tails that they did not reach; from a wide one, or from the prior,
+    particles come in from all sides. But what was learnt of rulers must not be given
+    up: where these set scales, wide starts lose the neck. Then only heavier draws in
+    the same coordinates will do.
     """
     best = seen.best
     assert best is not None
-    if best.start.bijection.knows_rulers:
-        return None
+    coordinates = best.start.bijection
+
+    def is_wider(tried: Tried) -> bool:
+        if coordinates.knows_rulers:
+            same = tried.start.bijection is coordinates
+            return same and isinstance(tried.start.base_dist, Students)
+        return tried.num_transitions > _MUCH_LONGER * best.num_transitions
+
     wider = [
         each
         for each in seen.tried
-        if each.first.usable
+        if each is not best
+        and each.first.usable
         and each.lost == 0
-        and each.num_transitions > _MUCH_LONGER * best.num_transitions
+        and is_wider(each)
         and not _differ(each, log_normalizer, error)
     ]
     return min(wider, key=lambda each: each.difficulty, default=None)
+
+
+def _with_heavier_draws(seen: Seen) -> Seen:
+    """A pass from heavier draws in the coordinates of the best, if they know rulers."""
+    best = seen.best
+    assert best is not None
+    if not best.start.bijection.knows_rulers:
+        return seen
+    heavier = with_heavier_draws(best.start)
+    if heavier is None:
+        return seen
+    name = f"{best.name}, heavier draws"
+    raced = race(seen, Candidate(name, heavier), lambda text: None)
+    return dataclasses.replace(raced, best=best)
 
 
 def _differ(tried: Tried, log_normalizer: float, error: float) -> bool:

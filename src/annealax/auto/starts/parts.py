@@ -42,7 +42,7 @@ _CENTRE = 1e-12
 _LEAST_SHARE = 0.1
 """Of the draws, divided by the number of parts: masses are guesses."""
 
-_NEEDED = 0.25
+_NEEDED = 0.5
 """Gain needed over a start for all of it, whose tails one of the parts may outgrow."""
 
 

@@ -32,7 +32,7 @@ from annealax.auto.starts.base import (
     Start,
     WideNormal,
 )
-from annealax.auto.starts.gaussian import Linear, root_of
+from annealax.auto.starts.gaussian import Linear, Normals, root_of
 from annealax.auto.starts.mixture import (
     MAX_MIXTURE_SIZE,
     enough_particles,
@@ -55,6 +55,9 @@ _WORTH = 0.05
 
 _HEAVIER = 0.8
 """Tails of the start are heavier than fitted by this factor, for safety."""
+
+_HEAVY_DRAWS = 4.0
+"""Degrees of freedom of draws that are heavier than normal ones for sure."""
 
 _CHANCE = 4.0
 """Correlations below so many standard errors are taken for chance."""
@@ -189,6 +192,18 @@ def with_tails(
         shares = with_wide_share(shares)
     base = Students(places, scales, shares, tails.freedom, together=tails.together)
     return Start(base, Linear(origin, tails.factor))
+
+
+def with_heavier_draws(start: Start) -> Start | None:
+    """Student-t draws in the same coordinates; None unless its draws are normal.
+
+    Half-Cauchy scales, say, have logarithms whose tails are exponential.
+    """
+    if not isinstance(start.base_dist, Normals):
+        return None
+    one = np.ones((1, start.size))
+    base = Students(0 * one, one, np.ones(1), _HEAVY_DRAWS, together=False)
+    return Start(base, start.bijection)
 
 
 class Tails(NamedTuple):
