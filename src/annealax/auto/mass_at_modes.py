@@ -107,7 +107,9 @@ def mass_at_modes(
     # What the Gaussians say of the density, each with the mass of its peak.
     squares = np.stack([distances(fit, points[len(fits) :]) ** 2 for fit in fits])
     explained = np.logaddexp.reduce(heights[:, None] - 0.5 * squares, axis=0)
-    likeness = (values - explained).reshape(len(fits), count)
+    # Where the density is zero at a peak and at a draw, nothing is known.
+    with np.errstate(invalid="ignore"):
+        likeness = (values - explained).reshape(len(fits), count)
     own = np.sum(z**2, axis=2)
     log_weights = values.reshape(own.shape) + 0.5 * own + log_dets[:, None]
     log_weights[own >= squared_radius(size)] = -np.inf

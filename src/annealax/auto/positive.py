@@ -10,11 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from annealax._keys import named_key
+from annealax._keys import generator, named_key
 from annealax.auto.modes import NUM_SCREENED, Ascents
 from annealax.auto.places import Places
 from annealax.auto.starts.base import Candidate
-from annealax.auto.starts.gaussian import Linear, from_moments, normal_start
+from annealax.auto.starts.clusters import fit_gaussians
+from annealax.auto.starts.gaussian import Linear, from_moments, normal_start, root_of
+from annealax.auto.starts.mixture import Peaks
 
 _RARE, _BATCHES = 0.02, 64
 """A density is rarely positive if it is so at a smaller share of points than the first;
@@ -46,6 +48,25 @@ class RarelyPositive(NamedTuple):
     def chance_of_a_miss(self) -> float:
         """Probability that no point fell into a part that matters."""
         return (1 - _PART) ** self.effective
+
+    def spots(self, key: PRNGKeyArray) -> Peaks:
+        """Gaussians where they gather; none of too few.
+
+        Points alone say how many places there are: what each stands for is known
+        roughly, and would let few of them rule.
+        """
+        count, size = self.points.shape
+        fit = None
+        if count > 2 * size:
+            even = np.full(count, 1 / count)
+            fit = fit_gaussians(generator(key), self.points, even)
+        if fit is None:
+            return Peaks((), ())
+        fits = [
+            Linear(mean, root_of(covariance))
+            for mean, covariance in zip(fit.means, fit.covariances, strict=True)
+        ]
+        return Peaks(tuple(fits), tuple(map(float, np.log(fit.shares))))
 
     def candidate(self) -> Candidate | None:
         """A normal around them; None of too few."""

@@ -56,6 +56,7 @@ from annealax.auto.result import (
 )
 from annealax.auto.search import MANY_DIMENSIONS, improve, search
 from annealax.auto.second import Remedy, reconsider, report_of
+from annealax.auto.starts.base import Tried
 from annealax.auto.tails import share_of_escapes
 from annealax.auto.tuning import (
     Effort,
@@ -228,7 +229,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
         seen = divide(seen, known, say)
         # A pass may have seen no more than a spot of a flat part: nothing is far there.
         usable = [each for each in seen.tried if each.first.usable]
-        first = max(usable, key=lambda each: float(np.median(np.std(each.x, axis=0))))
+        first = max(usable, key=_width)
         escapes = far_out("first tails", first.x, first.weights)
     # Where there is no integral, no effort brings an answer nearer to it.
     attempts = 1 if escapes else _ATTEMPTS
@@ -476,6 +477,12 @@ def _check_flow(flow: str, density: CountedDensity) -> None:
         raise InvalidInputError(
             f"flow={flow!r} is trained by gradients, which this density does not have"
         )
+
+
+def _width(tried: Tried) -> float:
+    """How far the particles of a start lie apart; they may have run away."""
+    with np.errstate(over="ignore"):
+        return float(np.median(np.std(tried.x, axis=0)))
 
 
 def _missing(aim: Aim, plan: Plan, results: list[Result]) -> int:

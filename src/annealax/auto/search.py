@@ -37,6 +37,7 @@ from annealax.auto.starts.hierarchy import Hierarchy, fit_hierarchy
 from annealax.auto.starts.mixture import (
     MAX_MIXTURE_SIZE,
     Peaks,
+    gaussians_at,
     peaks_at,
     start_at_peaks,
 )
@@ -127,12 +128,21 @@ def search(
         modes = ascents.together(modes, ascents.peaks(terms.tops(), counted=False))
     wide = _as_wide_as(modes.that_count())
     rare = where_positive(named_key(key, "positive"), ascents, known.places)
-    chance = 0.0 if rare is None else rare.chance_of_a_miss
-    seen = Seen(density, key, modes, wide, terms=terms, chance_of_empty=chance)
+    seen = Seen(density, key, modes, wide, terms=terms)
+    if rare is not None:
+        spots, chance = rare.spots(named_key(key, "spots")), rare.chance_of_a_miss
+        seen = dataclasses.replace(seen, spots=spots, chance_of_empty=chance)
     seen = _start_at_modes(seen, say)
     candidates = [*simple_starts(seen, known), rare and rare.candidate()]
     for candidate in filter(None, candidates):
         seen = race(seen, candidate, say)
+    if seen.spots is not None and seen.spots.fits:
+        seen = _with_peaks(seen, Peaks((), ()))
+        start = gaussians_at(seen.spots, seen.wide)
+        name = (
+            f"Gaussians at {len(seen.spots.fits)} places where the density is positive"
+        )
+        seen = race(seen, Candidate(name, start), say)
     return _improved(_look_wider(seen, ascents, known, say), say)
 
 
@@ -274,6 +284,8 @@ def _start_at_modes(seen: Seen, say: Say) -> Seen:
 
 def _with_peaks(seen: Seen, peaks: Peaks) -> Seen:
     """What was tried is judged by what is now known of the modes."""
+    if seen.spots is not None:
+        peaks = peaks.and_new(seen.spots)
     key = named_key(seen.key, "at modes", len(seen.tried))
     at_modes = mass_at_modes(key, Ascents(seen.climbed), peaks.fits)
     seen = dataclasses.replace(seen, num_peaks=len(peaks.fits), at_modes=at_modes)

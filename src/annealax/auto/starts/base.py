@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from annealax.auto.climbed import ClimbedTerms
     from annealax.auto.mass_at_modes import MassAtModes
     from annealax.auto.starts.gaussian import Linear
+    from annealax.auto.starts.mixture import Peaks
 
 
 class AbstractBase(AbstractDistribution):
@@ -250,6 +251,7 @@ class Seen:
         at_modes: Mass that lies at known modes for sure; None before there are any.
         terms: What is known of the terms of the density; None if it is not written as
             a sum.
+        spots: Gaussians where the density is positive, if it is zero nearly everywhere.
         chance_of_empty: Where the density is zero at nearly all points, probability
             that none fell into a part of it that matters.
         tried: All starts that were tried, in order.
@@ -263,6 +265,7 @@ class Seen:
     num_peaks: int = 0
     at_modes: "MassAtModes | None" = None
     terms: "ClimbedTerms | None" = None
+    spots: "Peaks | None" = None
     chance_of_empty: float = 0.0
     tried: tuple[Tried, ...] = ()
     best: Tried | None = None

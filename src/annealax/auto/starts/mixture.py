@@ -123,8 +123,10 @@ class Peaks(NamedTuple):
             for fit, log_mass in zip(*others, strict=True)
             if all(_distance(fit, known) > _SAME_PEAK for known in self.fits)
         ]
-        fits, log_masses = zip(*zip(*self, strict=True), *new, strict=True)
-        return Peaks(fits, log_masses)
+        return Peaks(
+            (*self.fits, *(fit for fit, _ in new)),
+            (*self.log_masses, *(log_mass for _, log_mass in new)),
+        )
 
 
 def peaks_at(density: CountedDensity, modes: Modes) -> Peaks:
