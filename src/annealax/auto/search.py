@@ -129,6 +129,7 @@ def search(
     wide = _as_wide_as(modes.that_count())
     rare = where_positive(named_key(key, "positive"), ascents, known.places)
     seen = Seen(density, key, modes, wide, terms=terms)
+    spots = Peaks((), ())
     if rare is not None:
         spots, chance = rare.spots(named_key(key, "spots")), rare.chance_of_a_miss
         seen = dataclasses.replace(seen, spots=spots, chance_of_empty=chance)
@@ -136,12 +137,10 @@ def search(
     candidates = [*simple_starts(seen, known), rare and rare.candidate()]
     for candidate in filter(None, candidates):
         seen = race(seen, candidate, say)
-    if seen.spots is not None and seen.spots.fits:
+    if spots.fits:
         seen = _with_peaks(seen, Peaks((), ()))
-        start = gaussians_at(seen.spots, seen.wide)
-        name = (
-            f"Gaussians at {len(seen.spots.fits)} places where the density is positive"
-        )
+        start = gaussians_at(spots, seen.wide)
+        name = f"Gaussians where the density is positive ({len(spots.fits)})"
         seen = race(seen, Candidate(name, start), say)
     return _improved(_look_wider(seen, ascents, known, say), say)
 
