@@ -16,7 +16,9 @@ from annealax.auto.search import gain_of, is_better, is_doubtful
 from annealax.auto.second import wider_start
 from annealax.auto.starts.base import Seen, Tried, WideNormal
 from annealax.auto.starts.gaussian import Linear, normal_start
+from annealax.auto.starts.hierarchy import fit_hierarchy
 from annealax.auto.starts.mixture import Gaussians
+from annealax.auto.starts.student import with_heavier_draws
 
 
 def _pass(log_normalizer, stderr, num_transitions):
@@ -111,6 +113,26 @@ def test_against_heavy_tails_the_easiest_of_the_wider_starts_that_agree():
     assert wider_start(seen, -12.0, 0.02) is None
     seen = dataclasses.replace(seen, tried=(best, *others))
     assert wider_start(seen, -10.0, 0.02) is None
+
+
+def test_where_rulers_are_known_only_heavier_draws_are_wider():
+    """A wide start would lose the neck that the coordinates know."""
+    rng = np.random.default_rng(0)
+    v = rng.normal(size=4000)
+    x = np.stack([v, np.exp(v) * rng.normal(size=4000)], axis=1)
+    hierarchy = fit_hierarchy(x, np.full(4000, 1 / 4000))
+    best = dataclasses.replace(_start(-10.0, 0.02, 10), start=normal_start(hierarchy))
+    heavier = dataclasses.replace(
+        _start(-10.0, 0.03, 9), start=with_heavier_draws(best.start)
+    )
+    wide = _start(-10.0, 0.02, 30)
+    density = CountedDensity(lambda x: -jnp.sum(x**2), 2)
+    modes = Ascents(density).from_places(jr.key(0), Everywhere(2))
+    seen = Seen(density, jr.key(0), modes, WideNormal(np.zeros(2), np.ones(2)))
+    seen = dataclasses.replace(seen, tried=(best, wide), best=best)
+    assert wider_start(seen, -10.0, 0.02) is None
+    seen = dataclasses.replace(seen, tried=(best, wide, heavier))
+    assert wider_start(seen, -10.0, 0.02) is heavier
 
 
 def test_one_lucky_pass_is_no_proof_of_more_mass():

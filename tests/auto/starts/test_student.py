@@ -15,7 +15,12 @@ from annealax.auto.places import Everywhere
 from annealax.auto.starts.base import WideNormal
 from annealax.auto.starts.gaussian import Linear, normal_start
 from annealax.auto.starts.mixture import peaks_at, start_at_peaks
-from annealax.auto.starts.student import Students, fit_tails, with_tails
+from annealax.auto.starts.student import (
+    Students,
+    fit_tails,
+    with_heavier_draws,
+    with_tails,
+)
 
 _SCALES = np.array([0.5, 1.0, 3.0])
 _FREEDOM = 2.5
@@ -190,3 +195,16 @@ def test_densities_without_a_variance():
     assert low < 0 < high
     quartile = np.asarray(result.weights) @ (np.asarray(result.vectors) < 1 + scales)
     np.testing.assert_allclose(quartile, 0.75, atol=0.02)
+
+
+def test_heavier_draws_in_the_same_coordinates():
+    factor = np.array([[2.0, 0.0], [0.5, 3.0]])
+    normal = normal_start(Linear(np.array([1.0, -2.0]), factor))
+    heavier = with_heavier_draws(normal)
+    assert heavier.bijection is normal.bijection
+    z = np.array([[0.3, -8.0], [50.0, 0.0]])
+    x = heavier.bijection.positions(z)
+    exact = stats.t.logpdf(z, 4).sum(axis=1) - np.log(6.0)
+    found = jax.vmap(heavier.log_prob)(jnp.asarray(x))
+    np.testing.assert_allclose(found, exact, rtol=1e-4)
+    assert with_heavier_draws(heavier) is None
