@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import tempfile
 
 import equinox as eqx
 import jax
@@ -9,8 +10,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 import annealax as ax
+from annealax.experiments.evaluation import evaluate
 
 
 def log_density(x):
@@ -23,7 +26,9 @@ def log_density(x):
 def digest(tree):
     """Of all bits."""
     found = hashlib.sha256()
-    for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array)):
+    leaves = jax.tree.leaves(eqx.filter(tree, eqx.is_array_like))
+    assert leaves
+    for leaf in leaves:
         found.update(np.asarray(leaf).tobytes())
     return found.hexdigest()[:12]
 
@@ -67,6 +72,30 @@ def pipeline(count, travels):
     return ax.Pipeline(craft(), devices, travels)
 
 
+def proposals(smc):
+    """More than there are devices: how many of these were used, and what came out."""
+    chain = ax.pimh(jr.key(3), smc.run, num_steps=5, configurations=True)
+    return chain.num_devices, (chain.observables, chain.configurations)
+
+
+def independent(smc):
+    """The same of proposals, passes and replicates."""
+    passes = evaluate(jr.key(5), smc, label="", num_repeats=5)
+    sample = ax.sample(
+        lambda x: -0.5 * jnp.sum(x**2),
+        (1,),
+        seed=6,
+        num_particles=100,
+        num_replicates=4,
+        dtype="float64",
+    )
+    return {
+        "proposals": proposals(smc),
+        "passes": (passes.num_devices, (passes.log_normalizers, passes.result)),
+        "replicates": (sample.num_devices, (sample.vectors, sample.log_weights)),
+    }
+
+
 def digest_of(fit):
     """Of all that was trained, and of what it showed."""
     return digest((fit.flows, fit.state, fit.history))
@@ -98,6 +127,16 @@ def main():
         )
         for count in (1, 4)
     }
+    # Whatever is independent goes over all devices, unless JAX is told to use one.
+    # Programs that are in a cache on disk are not copied, but compiled for each.
+    jax.config.update("jax_compilation_cache_dir", None)
+    reset_cache()
+    ways = {"copied": independent(smc)}
+    with jax.default_device(jax.devices()[0]):
+        ways["in turn"] = independent(smc)
+    with tempfile.TemporaryDirectory() as folder:
+        ax.compilation_cache(folder)
+        ways["cached"] = {"proposals": proposals(smc)}
     alone, together = (np.asarray(networks[n].history.loss) for n in (1, 2))
     found = {
         "run": {count: digest(result) for count, result in results.items()},
@@ -108,6 +147,14 @@ def main():
         "pipeline": {n: digest_of(fit) for n, fit in pipelines.items()},
         "networks": {n: digest_of(networks[n]) for n in (2, "particles travel")},
         "networks, one device": float(np.max(np.abs(alone / together - 1))),
+        **{
+            what: {way: digest(ways[way][what][1]) for way in ("copied", "in turn")}
+            for what in ways["copied"]
+        },
+        "cached": {way: digest(made["proposals"][1]) for way, made in ways.items()},
+        "devices, independent": {
+            way: sorted(used for used, _ in made.values()) for way, made in ways.items()
+        },
         "pimh": {n: digest(chain.log_normalizer) for n, chain in chains.items()},
         "one block": sampler(None, 64, 64).run(key, mesh=mesh(4)).num_devices,
         "at home": all(

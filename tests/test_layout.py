@@ -185,7 +185,10 @@ def on_devices(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "what",
-    ["run", "islands", "left over", "training", "pipeline", "networks", "pimh"],
+    [
+        *("run", "islands", "left over", "training", "pipeline", "networks", "pimh"),
+        *("proposals", "passes", "replicates", "cached"),
+    ],
 )
 def test_devices_do_not_change_a_bit(on_devices, what):
     found = on_devices[what]
@@ -203,3 +206,8 @@ def test_the_number_of_devices_in_use_is_said(on_devices):
     # The blocks decide, and results are arrays of the process, bound to no device.
     assert on_devices["one block"] == 1
     assert on_devices["at home"]
+    assert on_devices["devices, independent"] == {
+        "copied": [4, 4, 4],
+        "in turn": [1, 1, 1],
+        "cached": [4],
+    }

@@ -39,17 +39,23 @@ _SHORT = 256
 
 
 def quick_jit(function: _Function) -> _Function:
-    """Compile a function, in less time where its arguments promise little work."""
+    """Compile a function, in less time where its arguments promise little work.
+
+    As with `eqx.filter_jit`, what comes out has `lower`.
+    """
     jit: Any = eqx.filter_jit
     usual = jit(function)
     if jaxlib.__version__ not in _HAS_QUICKER:
         return usual
     quick = jit(function, compiler_options=_QUICKER)
 
+    def chosen(args: tuple[Any, ...]) -> Any:
+        rows = (leaf.shape[-1:] for leaf in jax.tree.leaves(args) if eqx.is_array(leaf))
+        return quick if all(row <= (_SHORT,) for row in rows) else usual
+
     @functools.wraps(function)
     def compiled(*args: Any) -> Any:
-        rows = (leaf.shape[-1:] for leaf in jax.tree.leaves(args) if eqx.is_array(leaf))
-        is_short = all(row <= (_SHORT,) for row in rows)
-        return quick(*args) if is_short else usual(*args)
+        return chosen(args)(*args)
 
+    compiled.lower = lambda *args: chosen(args).lower(*args)  # type: ignore[attr-defined]
     return cast(_Function, compiled)

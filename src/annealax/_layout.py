@@ -388,10 +388,10 @@ def available_devices() -> list[Any]:
 
     All devices of this process, unless JAX or a command was told to use others.
     """
-    if _default:
-        return _default
     chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
-    return jax.local_devices() if chosen is None else [chosen]
+    if chosen is not None:
+        return [chosen]
+    return _default or jax.local_devices()
 
 
 def pinned(tree: PyTree) -> Mesh | None:

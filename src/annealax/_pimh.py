@@ -34,10 +34,13 @@ from annealax._estimates import ByName, integrated_autocorrelation_time
 from annealax._keys import key_message, read_key
 from annealax._words import listed
 from annealax._work.checkpoint import Checkpoint, as_checkpoint
+from annealax._work.copies import compile_copies, num_devices_of, side_by_side
 from annealax._work.drive import (
     Callback,
+    Program,
     Work,
     as_callbacks,
+    compile_ahead,
     drive,
     joined,
     size_of_next_call,
@@ -84,6 +87,7 @@ class Chain(NamedTuple):
         configurations: One unweighted configuration per iteration, or None; by name
             where the parts of a configuration have names.
         seconds: Time to make the proposals, compilation apart.
+        num_devices: Devices of this process, or of each worker, that made them.
     """
 
     observables: dict[str, np.ndarray]
@@ -92,6 +96,7 @@ class Chain(NamedTuple):
     proposed_log_normalizer: np.ndarray
     configurations: Any
     seconds: float
+    num_devices: int = 1
 
     def __repr__(self) -> str:
         """What was found, in a line."""
@@ -292,10 +297,10 @@ def pimh(
         checkpoint: A folder, or a `Checkpoint` that also says how often. The proposals
             are saved there while they are made, on SIGINT, SIGTERM and at the end; the
             same call then goes on from there, with the same numbers to the bit.
-        executor: Where proposals are made: None for this process; a number of
-            processes; or anything with the interface of `concurrent.futures`, such as
-            `dask.distributed.Client` (docs/executors.md). The chain is the same to the
-            bit.
+        executor: Where proposals are made: None for this process, each of its devices
+            with proposals of its own; a number of processes; or anything with the
+            interface of `concurrent.futures`, such as `dask.distributed.Client`
+            (docs/executors.md). The chain is the same to the bit.
 
     Raises:
         InvalidInputError: If the checkpoint is of other chains, or `propose` cannot be
@@ -356,6 +361,7 @@ def pimh(
         proposed_log_normalizer=log_z,
         configurations=jax.tree.map(follow, records.configuration),
         seconds=work.seconds,
+        num_devices=work.num_devices,
     )
 
 
@@ -405,6 +411,7 @@ class _Proposals(Work):
 
     chunks: tuple[_Record, ...] = ()
     size: int = 1
+    num_devices: int = 1
 
     def compact(self) -> "_Proposals":
         """With all proposals in one piece."""
@@ -414,34 +421,47 @@ class _Proposals(Work):
 
 
 class _Calls:
-    """Device calls, each of several proposals."""
+    """Device calls, each of several proposals; every device makes its own."""
 
     def __init__(
         self, key: PRNGKeyArray, record: Callable[[PRNGKeyArray], _Record], total: int
     ):
         self._key, self._record = key, record
         self.capacity = min(total, _MAX_PER_CALL)
-        self._compiled: Callable[..., _Record] | None = None
+        self._compiled: list[Program] = []
 
     def advance(self, work: "_Proposals") -> tuple["_Proposals", ChainSnapshot]:
         """Make some of the proposals that are left."""
-        count = min(work.size, self.capacity, work.total - work.done)
-        new, elapsed = self.make(work.done, count)
-        size = size_of_next_call(count, elapsed, _SECONDS_PER_CALL)
-        return _with_more(work, (new,), elapsed, size)
+        if not self._compiled:
+            self._compile(work.total - work.done)
+        tasks = _shares(work, self.capacity, len(self._compiled))
+        calls = [functools.partial(self._call, each) for each in self._compiled]
+        found = dict(side_by_side(calls, tasks))
+        used = num_devices_of(self._compiled[: len(tasks)])
+        return _with_more(work, found, tasks[0][1], used)
 
     def make(self, start: int, count: int) -> tuple[_Record, float]:
         """So many proposals, and the seconds that this took, compilation apart."""
-        if self._compiled is None:
-            # Arrays that `propose` closes over become inputs, not constants.
+        if not self._compiled:
+            self._compile(1)
+        return self._call(self._compiled[0], start, count)
+
+    def _compile(self, num_tasks: int) -> None:
+        # Arrays that `propose` closes over become inputs, not constants.
+        zero = jnp.asarray(0)
+
+        def compile_here():
             self._record = eqx.filter_closure_convert(self._record, self._key)
-            self._compiled = _advance.lower(  # type: ignore[attr-defined]
-                self._record, self._key, jnp.asarray(0), jnp.asarray(0), self.capacity
-            ).compile()
+            arguments = (self._record, self._key, zero, zero, self.capacity)
+            return compile_ahead(_advance, *arguments)
+
+        self._compiled = compile_copies(compile_here, num_tasks)
+
+    def _call(self, program: Program, start: int, count: int) -> tuple[_Record, float]:
         numbers = (jnp.asarray(start), jnp.asarray(count))
         began = time.perf_counter()
         buffer = jax.block_until_ready(
-            self._compiled(self._record, self._key, *numbers, self.capacity)
+            program.run(self._record, self._key, *numbers, self.capacity)
         )
         elapsed = time.perf_counter() - began
         return jax.tree.map(lambda leaf: np.asarray(leaf[:count]), buffer), elapsed
@@ -460,29 +480,36 @@ class _Elsewhere:
 
     def advance(self, work: "_Proposals") -> tuple["_Proposals", ChainSnapshot]:
         """A task for each worker."""
-        left, starts = work.total - work.done, []
-        count = min(work.size, self._capacity, -(-left // self._workers.count))
-        for start in range(work.done, work.total, count)[: self._workers.count]:
-            starts.append((start, min(count, work.total - start)))
-        tasks = [(self._message, *each, settings_here()) for each in starts]
+        shares = _shares(work, self._capacity, self._workers.count)
+        tasks = [(self._message, *each, settings_here()) for each in shares]
         found = dict(self._workers.each(_make_here, tasks))
-        new = tuple(found[index][0] for index in range(len(tasks)))
-        elapsed = max(seconds for _, seconds in found.values())
-        size = size_of_next_call(count, elapsed, _SECONDS_PER_CALL)
-        return _with_more(work, new, elapsed, size)
+        return _with_more(work, found, shares[0][1], work.num_devices)
+
+
+def _shares(work: "_Proposals", capacity: int, places: int) -> list[tuple[int, int]]:
+    """Where the next call begins at every place, and how many proposals it makes."""
+    left = work.total - work.done
+    count = min(work.size, capacity, -(-left // places))
+    starts = range(work.done, work.total, count)[:places]
+    return [(start, min(count, work.total - start)) for start in starts]
 
 
 def _with_more(
-    work: "_Proposals", new: tuple[_Record, ...], elapsed: float, size: int
+    work: "_Proposals",
+    found: dict[int, tuple[_Record, float]],
+    count: int,
+    num_devices: int,
 ) -> tuple["_Proposals", ChainSnapshot]:
-    """With more proposals."""
-    record = joined(new)
+    """With more proposals, in order, and how many to make next time."""
+    record = joined(found[index][0] for index in range(len(found)))
+    elapsed = max(seconds for _, seconds in found.values())
     work = dataclasses.replace(
         work,
         done=work.done + len(record.log_normalizer),
         seconds=work.seconds + elapsed,
         chunks=(*work.chunks, record),
-        size=size,
+        size=size_of_next_call(count, elapsed, _SECONDS_PER_CALL),
+        num_devices=max(work.num_devices, num_devices),
     )
     return work, ChainSnapshot(
         work.done, work.total, record.log_normalizer, record.observables, work.seconds

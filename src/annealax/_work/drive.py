@@ -208,11 +208,13 @@ class Program(NamedTuple):
         run: The program, as a function of what it was compiled for.
         compile_seconds: Time to trace and compile it.
         memory: Bytes for its inputs, outputs and intermediate results.
+        num_devices: Devices that a call uses.
     """
 
     run: Callable[..., Any]
     compile_seconds: float
     memory: int
+    num_devices: int = 1
 
 
 def compile_ahead(function: Any, *arguments: Any) -> Program:
@@ -220,7 +222,13 @@ def compile_ahead(function: Any, *arguments: Any) -> Program:
     began = time.perf_counter()
     compiled = function.lower(*arguments).compile()
     meet("compiled")
-    return Program(compiled, time.perf_counter() - began, _peak_memory(compiled))
+    seconds = time.perf_counter() - began
+    return Program(compiled, seconds, _peak_memory(compiled), _num_devices(compiled))
+
+
+def _num_devices(compiled: Any) -> int:
+    shardings = jax.tree.leaves(compiled.compiled.output_shardings)
+    return max((len(each.device_set) for each in shardings), default=1)
 
 
 def _peak_memory(compiled: Any) -> int:

@@ -160,6 +160,8 @@ class Sample:
         choices: What was decided, in words.
         stages: What each stage cost.
         messages: Reasons for doubt, in words.
+        num_devices: Devices of this process, or of each worker, that made the
+            replicates.
     """
 
     vectors: Float[Array, "draws size"]
@@ -178,6 +180,7 @@ class Sample:
     choices: Mapping[str, str]
     stages: tuple[Stage, ...]
     messages: tuple[Doubt, ...] = ()
+    num_devices: int = 1
 
     @property
     def dtype(self) -> np.dtype:

@@ -46,7 +46,7 @@ from annealax.auto.logarithms import without_underflow
 from annealax.auto.modes import Ascents, find_modes
 from annealax.auto.parameters import Support
 from annealax.auto.precision import with_precision
-from annealax.auto.replicates import on_workers
+from annealax.auto.replicates import elsewhere, num_devices_used
 from annealax.auto.result import (
     ReplicateSnapshot,
     Sample,
@@ -285,6 +285,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
             last = attempt + 1 == attempts
             look = functools.partial(reconsider, seen, plan, measured, effort)
             missing = functools.partial(_missing, aim, plan) if is_free else None
+            makes = elsewhere(workers, sampler, flows)
             try:
                 results, remedy = _replicates(
                     functools.partial(run_pass, sampler, flows=flows),
@@ -296,9 +297,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
                     say,
                     None if last else look,
                     missing,
-                    None
-                    if workers is None
-                    else functools.partial(on_workers, workers, sampler, flows),
+                    makes,
                 )
             except SamplingError as error:
                 # A rare draw was where the density overflows.
@@ -343,6 +342,7 @@ def sample(  # noqa: PLR0915 (four stages, one after the other)
             "second thoughts": "; ".join(history) or "none",
         },
         stages=ledger.summed(),
+        num_devices=num_devices_used(makes, results),
     )
     wanted = aim if is_asked or is_free else None
     return dataclasses.replace(answer, messages=doubts(answer, escapes, wanted))
@@ -358,7 +358,7 @@ def _replicates(
     say: Say,
     look: Callable[[list[Result]], Remedy | None] | None,
     missing: Callable[[list[Result]], int] | None,
-    elsewhere: Callable[..., dict[int, Result]] | None = None,
+    makes: Callable[..., dict[int, Result]] | None = None,
 ) -> tuple[list[Result], Remedy | None]:
     """Independent runs; after some of them a look at whether to go on, or for longer.
 
@@ -372,17 +372,17 @@ def _replicates(
         say: Called with a line of text now and then.
         look: Whether to do something else.
         missing: How many more it takes, once these are done.
-        elsewhere: Makes several on workers.
+        makes: Makes several at once, on devices or workers.
     """
     results: list[Result] = []
     began = time.perf_counter()
     made: dict[int, Result] = {}
     while len(results) < count:
         index = len(results)
-        if elsewhere is not None and index not in made:
+        if makes is not None and index not in made:
             first = min(_LOOK_AFTER, count)
             until = first if look is not None and index < first else count
-            made |= elsewhere(key, range(index, until), keep)
+            made |= makes(key, range(index, until), keep)
         one = functools.partial(run, named_key(key, index))
         if index in made:
             one = functools.partial(made.__getitem__, index)

@@ -169,6 +169,8 @@ def _costs(sample: Sample) -> _Note:
         f"{stage.name} {stage.evaluations:.2g} ({stage.seconds:.1f} s)"
         for stage in sample.stages
     )
+    if (devices := sample.num_devices) > 1:
+        yield "devices", f"{devices}, which shared out replicates or their particles"
     yield (
         "cost",
         f"{sample.num_evaluations:.3g} density evaluations in {sample.seconds:.1f} s, "

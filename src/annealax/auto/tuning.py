@@ -7,11 +7,13 @@ itself is an ordinary SMC sampler with an unbiased estimate of Z.
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.random as jr
 import numpy as np
 from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, PRNGKeyArray
@@ -22,9 +24,12 @@ from annealax._estimates import logsumexp
 from annealax._jit import quick_jit
 from annealax._keys import named_key
 from annealax._ladder import even_betas, lengths, rising, work_of
+from annealax._layout import mesh_for
 from annealax._resampling import ESSResampling
 from annealax._result import Result
 from annealax._sampler import Sampler, jitted_pass, pass_arguments
+from annealax._work.copies import compile_copies
+from annealax._work.drive import Program, compile_ahead
 from annealax.auto.adaptive_smc import LONGEST, TARGET_ACCEPTANCE, AdaptivePass
 from annealax.auto.density import CountedDensity
 from annealax.auto.gradient_free import TARGET_ACCEPTANCE as WALK_ACCEPTANCE
@@ -168,7 +173,32 @@ def run_pass(
     sampler: Sampler, key: PRNGKeyArray, flows: AbstractBijection | None = None
 ) -> Result:
     """`sampler.run`, as a program that is compiled in less time if it is small."""
-    result = _pass(*pass_arguments(sampler, key, flows))
+    return _checked_run(_pass, sampler, flows, key)
+
+
+def compile_runs(
+    sampler: Sampler, flows: AbstractBijection | None, count: int
+) -> list[Program]:
+    """`run_pass`, from a key alone, once for each device that makes some of so many."""
+    arguments = pass_arguments(sampler, jr.key(0), flows)
+    programs = compile_copies(
+        lambda: compile_ahead(_pass, *arguments),
+        count,
+        is_shared_out=mesh_for(sampler.layout, sampler.mesh) is not None,
+    )
+    return [
+        each._replace(run=functools.partial(_checked_run, each.run, sampler, flows))
+        for each in programs
+    ]
+
+
+def _checked_run(
+    run: Callable[..., Result],
+    sampler: Sampler,
+    flows: AbstractBijection | None,
+    key: PRNGKeyArray,
+) -> Result:
+    result = run(*pass_arguments(sampler, key, flows))
     result.check(sampler.path, _INFINITE)
     return result
 

@@ -49,6 +49,7 @@ def work(place: Workplace, job: ChainJob, ready: tuple[str, Proposal]) -> Done:
         "num_particles": proposal.num_particles,
         "acceptance_rate": chain.acceptance_rate,
         "seconds": chain.seconds,
+        "num_devices": chain.num_devices,
         "expectations": {
             label: {"mean": json_number(mean), "stderr": json_number(error)}
             for label, mean, error, _ in chain_rows(chain)

@@ -109,13 +109,19 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     """What `table.json` holds: the comparison, with times."""
     fit = outcome.fit
     training: dict[str, Any] = dict.fromkeys(
-        ("training_seconds", "training_compile_seconds", "training_num_skipped")
+        (
+            "training_seconds",
+            "training_compile_seconds",
+            "training_num_skipped",
+            "training_num_devices",
+        )
     )
     if fit is not None:
         training = {
             "training_seconds": fit.seconds,
             "training_compile_seconds": fit.compile_seconds,
             "training_num_skipped": int(fit.history.num_skipped.sum()),
+            "training_num_devices": fit.num_devices,
         }
     return {
         "log_normalizer_true": outcome.truth,
@@ -131,7 +137,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
                 "repeats_ess": list(map(json_number, row.ess)),
                 "repeats_lowest_ess": list(map(json_number, row.lowest_ess)),
                 "seconds_per_pass": row.seconds,
-                "num_devices": row.result.num_devices,
+                "num_devices": row.num_devices,
                 "evaluations_per_pass": json_number(row.result.num_evaluations),
                 "warnings": json_doubts(row.warnings()),
             }

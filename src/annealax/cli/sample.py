@@ -117,6 +117,7 @@ def as_json(job: SampleJob, result: Sample) -> dict[str, Any]:
         "pareto_k": json_number(result.pareto_k),
         "choices": dict(result.choices),
         "notes": notes(result),
+        "num_devices": result.num_devices,
         "warnings": json_doubts(result.warnings()),
         "stages": [
             {
@@ -151,6 +152,7 @@ def as_table(result: Sample, exact: float | None) -> dict[str, Any]:
                 "repeats_ess": list(share / result.num_particles),
                 "repeats_lowest_ess": list(map(float, lowest / result.num_particles)),
                 "seconds_per_pass": answer.seconds / result.num_replicates,
+                "num_devices": result.num_devices,
                 "evaluations_per_pass": answer.evaluations / result.num_replicates,
                 "warnings": json_doubts(result.warnings()),
             }

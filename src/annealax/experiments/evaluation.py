@@ -24,10 +24,11 @@ from annealax._checks import seed_number
 from annealax._doubts import Doubt
 from annealax._estimates import log_mean, pooled_stderr
 from annealax._keys import key_message, read_key
-from annealax._layout import brought_home
+from annealax._layout import brought_home, mesh_for
 from annealax._result import Result
 from annealax._sampler import Sampler, jitted_pass, pass_arguments
 from annealax._work.checkpoint import Checkpoint, once
+from annealax._work.copies import compile_copies, num_devices_of, side_by_side
 from annealax._work.drive import (
     Callback,
     Program,
@@ -63,6 +64,7 @@ class Evaluation:
         lowest_ess: The lowest along the ladder, before resampling.
         seconds: Time of the fastest pass, after compilation; in `run_experiment` all
             samplers take turns, so that load slows them alike.
+        num_devices: Devices of this process, or of each worker, that made the passes.
     """
 
     label: str
@@ -74,6 +76,7 @@ class Evaluation:
     ess: np.ndarray
     lowest_ess: np.ndarray
     seconds: float
+    num_devices: int = 1
 
     @property
     def num_transitions(self) -> int:
@@ -126,15 +129,27 @@ class Evaluation:
 
 def compile_pass(sampler: Sampler, flows: AbstractBijection | None = None) -> Program:
     """Compile `sampler.run`: from a key to the result of a finished, checked pass."""
-    program = compile_ahead(jitted_pass, *pass_arguments(sampler, jr.key(0), flows))
+    return compile_passes(sampler, flows, 1)[0]
 
-    def run(key: PRNGKeyArray) -> Result:
+
+def compile_passes(
+    sampler: Sampler, flows: AbstractBijection | None, count: int
+) -> list[Program]:
+    """`compile_pass`, once for each device that makes some of so many passes."""
+    arguments = pass_arguments(sampler, jr.key(0), flows)
+    programs = compile_copies(
+        lambda: compile_ahead(jitted_pass, *arguments),
+        count,
+        is_shared_out=mesh_for(sampler.layout, sampler.mesh) is not None,
+    )
+
+    def run(program: Program, key: PRNGKeyArray) -> Result:
         arguments = pass_arguments(sampler, key, flows)
         result = brought_home(jax.block_until_ready(program.run(*arguments)))
         result.check(sampler.path)
         return result
 
-    return program._replace(run=run)
+    return [each._replace(run=functools.partial(run, each)) for each in programs]
 
 
 class PassSnapshot(NamedTuple):
@@ -181,7 +196,8 @@ def evaluate(
         progress: Show a live line with log Z and ESS.
         callback: One or several functions of a `PassSnapshot`, called after each pass.
         checkpoint: Where finished passes are saved; the same call goes on from there.
-        workers: Where they are made; None for this process. The numbers are the same.
+        workers: Where they are made; None for this process, each of its devices with
+            passes of its own. The numbers are the same.
     """
     made: Iterator[_Pass] | None = None
 
@@ -190,7 +206,10 @@ def evaluate(
         if made is None:
             left = range(work.done, num_repeats)
             if workers is None:
-                made = _passes_here(key, sampler, flows, left)
+                programs = compile_passes(sampler, flows, len(left))
+                used = max(work.num_devices, num_devices_of(programs))
+                work = dataclasses.replace(work, num_devices=used)
+                made = _passes_here(key, sampler, programs, left)
             else:
                 made = _passes_there(workers, key, sampler, flows, left)
         new = next(made)
@@ -234,6 +253,7 @@ def evaluate(
         ess=ess,
         lowest_ess=lowest_ess,
         seconds=float(passes.times.min()),
+        num_devices=passes.num_devices,
     )
 
 
@@ -245,11 +265,13 @@ class _Passes(Work):
         first: The first one, in full.
         rows: The numbers of each.
         times: Seconds of each.
+        num_devices: Devices that made them.
     """
 
     first: Result | None = None
     rows: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 4)))
     times: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    num_devices: int = 1
 
 
 class _Pass(NamedTuple):
@@ -273,13 +295,9 @@ class _Maker:
         run: From an index to the pass.
     """
 
-    def __init__(
-        self, key: PRNGKeyArray, sampler: Sampler, flows: AbstractBijection | None
-    ):
+    def __init__(self, key: PRNGKeyArray, sampler: Sampler, program: Program):
         self._num_particles = sampler.num_particles
-        program = compile_pass(sampler, flows)
         self.run: Callable[[int], Result] = lambda i: program.run(jr.fold_in(key, i))
-        self.run(0)  # the first call is slower than the others
 
     def make(self, index: int) -> _Pass:
         """A pass, by its index."""
@@ -287,17 +305,22 @@ class _Maker:
         result = self.run(index)
         seconds = time.perf_counter() - began
         row = pass_numbers(result, self._num_particles)
-        return _Pass(row, seconds, result if index == 0 else None)
+        return _Pass(row, seconds, _at_home(result) if index == 0 else None)
+
+
+def _at_home(result: Result) -> Result:
+    """The result on the device where all else is."""
+    arrays, rest = eqx.partition(result, eqx.is_array)
+    return eqx.combine(jax.tree.map(jnp.asarray, jax.device_get(arrays)), rest)
 
 
 def _passes_here(
-    key: PRNGKeyArray,
-    sampler: Sampler,
-    flows: AbstractBijection | None,
-    indices: range,
+    key: PRNGKeyArray, sampler: Sampler, programs: list[Program], indices: range
 ) -> Iterator[_Pass]:
-    maker = _Maker(key, sampler, flows)
-    yield from map(maker.make, indices)
+    makers = [_Maker(key, sampler, each) for each in programs]
+    makers[0].run(0)  # the first call is slower than the others
+    tasks = [(index,) for index in indices]
+    yield from _in_order(side_by_side([each.make for each in makers], tasks))
 
 
 def _passes_there(
@@ -310,12 +333,16 @@ def _passes_there(
     """In order, as they come from workers."""
     message = as_message((key_message(key), sampler, flows), "the sampler")
     tasks = [(message, index, settings_here()) for index in indices]
+    for done in _in_order(workers.each(_make_there, tasks)):
+        yield done._replace(result=jax.tree.map(jnp.asarray, done.result))
+
+
+def _in_order(found: Iterator[tuple[int, _Pass]]) -> Iterator[_Pass]:
     early, position = {}, 0
-    for index, found in workers.each(_make_there, tasks):
-        early[index] = found
+    for index, one in found:
+        early[index] = one
         while position in early:
-            done = early.pop(position)
-            yield done._replace(result=jax.tree.map(jnp.asarray, done.result))
+            yield early.pop(position)
             position += 1
 
 
@@ -330,7 +357,9 @@ def _make_there(message: bytes, index: int, settings: dict[str, Any]) -> _Pass:
 @functools.lru_cache(maxsize=1)  # compiled once in a worker
 def _maker_of(message: bytes, _: tuple) -> _Maker:
     key, sampler, flows = cloudpickle.loads(message)
-    return _Maker(read_key(key), sampler, flows)
+    maker = _Maker(read_key(key), sampler, compile_pass(sampler, flows))
+    maker.run(0)
+    return maker
 
 
 def _describe(row: np.ndarray) -> str:

@@ -84,6 +84,7 @@ class Fit(NamedTuple):
         compile_seconds: Time to compile.
         memory: Bytes that a step needs for inputs, outputs and intermediate results.
         rollback: Where training went back to when it diverged; None if it did not.
+        num_devices: Devices that a step uses.
     """
 
     flows: AbstractBijection
@@ -93,6 +94,7 @@ class Fit(NamedTuple):
     compile_seconds: float
     memory: int
     rollback: Rollback | None = None
+    num_devices: int = 1
 
     def __repr__(self) -> str:
         """What it came to, in a line."""
@@ -201,6 +203,7 @@ def fit(
         training.compile_seconds,
         training.memory,
         training.rollback,
+        training.num_devices,
     )
 
 
@@ -219,6 +222,7 @@ class _Training(Work):
     compile_seconds: float = 0.0
     memory: int = 0
     rollback: Rollback | None = None
+    num_devices: int = 1
 
     def compact(self) -> "_Training":
         """With the history in one piece."""
@@ -262,6 +266,7 @@ class _Calls:
                 work,
                 compile_seconds=work.compile_seconds + self._program.compile_seconds,
                 memory=self._program.memory,
+                num_devices=self._program.num_devices,
             )
         left = min(work.watch.steps_left(work.done), work.total - work.done)
         count = min(work.size, self._capacity, left)
