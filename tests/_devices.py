@@ -53,6 +53,7 @@ def sampler(resampler, num_particles=64, block_size=16, count=None):
 
 FLOW = ax.flows.diagonal_affine(None, 2)
 NETWORKS = ax.flows.coupling(jr.key(0), 2, num_layers=2, hidden=(8,))
+SPLINES = ax.flows.spline_autoregressive(jr.key(0), (2,), hidden=(8,), num_bins=4)
 
 
 def train(trainer, flow=FLOW):
@@ -119,6 +120,7 @@ def main():
         2: train(craft(2), NETWORKS),
         "particles travel": train(pipeline(2, "particles"), NETWORKS),
     }
+    splines = {count: train(craft(count), SPLINES) for count in (1, 4)}
     chains = {
         count: ax.pimh(
             jr.key(3),
@@ -137,7 +139,6 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         ax.compilation_cache(folder)
         ways["cached"] = {"proposals": proposals(smc)}
-    alone, together = (np.asarray(networks[n].history.loss) for n in (1, 2))
     found = {
         "run": {count: digest(result) for count, result in results.items()},
         "devices": {count: result.num_devices for count, result in results.items()},
@@ -145,8 +146,8 @@ def main():
         "left over": {n: digest(left_over.run(key, mesh=mesh(n))) for n in (1, 4)},
         "training": {n: digest_of(fit) for n, fit in fits.items()},
         "pipeline": {n: digest_of(fit) for n, fit in pipelines.items()},
-        "networks": {n: digest_of(networks[n]) for n in (2, "particles travel")},
-        "networks, one device": float(np.max(np.abs(alone / together - 1))),
+        "networks": {n: digest_of(fit) for n, fit in networks.items()},
+        "splines": {n: digest_of(fit) for n, fit in splines.items()},
         **{
             what: {way: digest(ways[way][what][1]) for way in ("copied", "in turn")}
             for what in ways["copied"]

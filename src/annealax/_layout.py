@@ -482,7 +482,9 @@ def _disguised(dividend: Any, divisor: Any, zero: Array) -> Array:
     whole = {4: jnp.int32, 8: jnp.int64}.get(divisor.dtype.itemsize)
     if not divisor.ndim or whole is None or divisor.dtype.kind != "f":
         return divisor
-    places = jax.lax.broadcasted_iota(whole, divisor.shape, divisor.ndim - 1)
+    # Along all axes: it looks for what is the same along one of them, too.
+    axes = range(divisor.ndim)
+    places = sum(jax.lax.broadcasted_iota(whole, divisor.shape, axis) for axis in axes)
     flipped = jax.lax.bitcast_convert_type(divisor, whole) ^ places * zero.astype(whole)
     return jax.lax.bitcast_convert_type(flipped, divisor.dtype)
 

@@ -28,7 +28,7 @@ from flowjax.bijections import AbstractBijection
 from jaxtyping import Array, Bool, Float, PyTree
 
 from annealax._checks import unknown_name
-from annealax._layout import Mapped
+from annealax._layout import Mapped, with_true_quotients
 from annealax._particles import Particles
 from annealax._path import Edge
 from annealax._sampler import Moved, Sampler
@@ -107,7 +107,14 @@ def free_energy_gradient(
         (value, moved), gradient = jax.value_and_grad(loss, has_aux=True)(params)
         return Mapped(moved, value, gradient)
 
-    mapped = layout.map(of_block, _Block.of(particles))
+    def exactly(first, block):
+        if layout.num_blocks == 1:
+            return of_block(first, block)
+        # Splines divide by sums; the gradient is the same however blocks are spread.
+        zero = (first < 0).astype(jnp.int32)
+        return with_true_quotients(of_block, zero, first, block)
+
+    mapped = layout.map(exactly, _Block.of(particles))
     return Descent(jnp.sum(mapped.numbers), mapped.total, mapped.each)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from annealax._work.executors import num_processors
 from annealax.cli.main import app
 
 SETTINGS = {
@@ -62,6 +63,23 @@ def test_two_processes_give_the_bits_of_one(tmp_path):
     table = json.loads((folders["two"] / "table.json").read_text())
     assert [row["num_devices"] for row in table["rows"]] == [2, 2, 2]
     assert table["training_num_devices"] == 2
+    check_proposals(folders["one"])
+
+
+def check_proposals(folder):
+    """A processor is split for them, unless it is said otherwise; the same bits."""
+    command = [sys.executable, "-m", "annealax", "pimh", str(folder)]
+    found = []
+    for devices in ([], ["--devices", "1"]):
+        options = ["--num-steps", "5", "--quiet", *devices]
+        subprocess.run([*command, *options], check=True, capture_output=True)
+        answer = json.loads((folder / "pimh_answer.json").read_text())
+        with np.load(folder / "pimh.npz") as arrays:
+            bits = {name: arrays[name].tobytes() for name in arrays}
+        found.append((answer["num_devices"], bits))
+    (split, one), (single, other) = found
+    assert (split, single) == (min(5, num_processors()), 1)
+    assert one == other
     facts = json.loads((folders["two"] / "environment.json").read_text())
     assert facts["num_processes"] == 2
     assert len(facts["devices_for_particles"]) == 2

@@ -67,7 +67,7 @@ class Workers:
                 return number
         if callable(threads := getattr(engine, "nthreads", None)):  # of Dask
             return max(1, sum(threads().values()))
-        return os.cpu_count() or 1
+        return num_processors()
 
     def close(self) -> None:
         """End the processes that were started here; those of others go on."""
@@ -173,6 +173,12 @@ def _read(message: bytes, folders: list[str]) -> Any:
     """
     sys.path += [f for f in folders if f not in sys.path and os.path.isdir(f)]
     return cloudpickle.loads(message)
+
+
+def num_processors() -> int:
+    """Those that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def as_workers(executor: Any) -> Workers | None:

@@ -18,6 +18,7 @@ from annealax._checks import whole_number
 from annealax._errors import AnnealaxError, InvalidInputError
 from annealax._layout import use_devices
 from annealax._work import together
+from annealax._work.executors import num_processors
 
 HEARTBEAT_SECONDS = 10
 """After so long without a sign of life a process counts as lost."""
@@ -38,6 +39,9 @@ class Where(NamedTuple):
         coordinator: HOST:PORT of the first; None to find out.
         processes: How many; None to find out.
         rank: Which of them this is; None to find out.
+        is_split: Whether a processor is as many devices as it has cores, if nobody says
+            how many: where all work is independent, that is faster than several threads
+            for each part of it (`benchmarks/processes.py`).
     """
 
     devices: int | None = None
@@ -45,6 +49,7 @@ class Where(NamedTuple):
     coordinator: str | None = None
     processes: int | None = None
     rank: int | None = None
+    is_split: bool = False
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
@@ -53,6 +58,8 @@ class Where(NamedTuple):
         if self.devices is not None:
             whole_number("--devices", self.devices)
             _split_processor(self.devices)
+        elif self.is_split and "device_count" not in os.environ.get("XLA_FLAGS", ""):
+            _split_processor(num_processors())
         if not self.distributed:
             if any(each is not None for each in given):
                 raise InvalidInputError(

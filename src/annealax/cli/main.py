@@ -43,8 +43,8 @@ AsJson = Annotated[
 Devices = Annotated[
     int | None,
     typer.Option(
-        help="Devices to spread particles over, in each process; all if not given. A "
-        "processor is split into as many."
+        help="Devices to use, in each process; all if not given. A processor is split "
+        "into as many (pimh: into as many as it has cores, if not given)."
     ),
 ]
 Distributed = Annotated[
@@ -448,7 +448,8 @@ def particle_mcmc(
         checkpoint_seconds=checkpoint_seconds,
     )
     output = Output(quiet=quiet, as_json=as_json)
-    with Where(devices).used(), named_workers(executor) as workers:
+    where = Where(devices, is_split=executor is None)
+    with where.used(), named_workers(executor) as workers:
         work.start(job, run, output, existing=True, workers=workers)
 
 

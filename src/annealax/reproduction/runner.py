@@ -8,7 +8,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ import jax
 
 from annealax._errors import AnnealaxError, InvalidInputError
 from annealax._work.checkpoint import Checkpoint
-from annealax._work.executors import Workers
+from annealax._work.executors import Workers, num_processors
 from annealax._work.signals import deferred_signals
 from annealax.experiments.comparison import reuse_compiled_programs
 from annealax.reproduction.figures import Scale, Task, all_tasks
@@ -57,8 +56,7 @@ def default_workers(scale: Scale) -> int:
     """
     if scale == "smoke" or jax.default_backend() != "cpu":
         return 1
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return num_processors()
 
 
 def collect(plan: Plan, store: Checkpoint) -> dict[str, Measured]:
