@@ -4,8 +4,9 @@
     python benchmarks/exchange.py --particles 400000 --dim 10
 
 Two processes on this machine measure the latency and the bandwidth of an exchange, and
-then passes of one transition that resamples and one that does not. The difference
-should be the latencies and bytes that the model counts for global resampling.
+passes of one transition that resamples and one that does not, in rounds in which all
+take turns. The difference should be the latencies and bytes that the model counts for
+global resampling, and what choosing and picking particles takes.
 """
 
 import argparse
@@ -27,18 +28,23 @@ import annealax as ax
 _ROUNDS = 40
 
 
-def _best(call) -> float:
-    jax.block_until_ready(call())
-    best = np.inf
-    for _ in range(_ROUNDS):
-        began = time.perf_counter()
+def _in_turn(calls) -> np.ndarray:
+    """Seconds of each call, a row for each round, in which all of them take turns."""
+    for call in calls:
         jax.block_until_ready(call())
-        best = min(best, time.perf_counter() - began)
-    return best
+    rounds = []
+    for _ in range(_ROUNDS):
+        times = []
+        for call in calls:
+            began = time.perf_counter()
+            jax.block_until_ready(call())
+            times.append(time.perf_counter() - began)
+        rounds.append(times)
+    return np.asarray(rounds)
 
 
-def _exchange_seconds(mesh, numbers: int, times: int) -> float:
-    """One exchange of so many numbers, of so many in a row."""
+def _exchange(mesh, numbers: int, times: int):
+    """Exchanges so many numbers so many times in a row."""
 
     def here(start):
         x = jnp.full(numbers, start)
@@ -49,14 +55,14 @@ def _exchange_seconds(mesh, numbers: int, times: int) -> float:
     run = jax.jit(
         jax.shard_map(here, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
     )
-    return _best(lambda: run(1.0)) / times
+    return lambda: run(1.0)
 
 
-def _pass_seconds(mesh, particles: int, dim: int, resampler) -> float:
+def _pass(mesh, particles: int, dim: int, resampler):
     path = ax.GeometricPath((dim,), lambda x: -jnp.sum((x - 1) ** 2), 1)
     sampler = ax.Sampler(path, None, resampler, num_particles=particles, mesh=mesh)
     run = eqx.filter_jit(lambda key: sampler.run(key).log_normalizer)
-    return _best(lambda: run(jr.key(0)))
+    return lambda: run(jr.key(0))
 
 
 def _measure(args: argparse.Namespace) -> None:
@@ -65,21 +71,29 @@ def _measure(args: argparse.Namespace) -> None:
     jax.distributed.initialize(address, 2, args.rank)
     mesh = jax.make_mesh((2,), ("particles",))
     count, dim = args.particles, args.dim
-    latency = _exchange_seconds(mesh, 1, 100)
     large = count // 2 * (dim + 3)  # no gradients, which only kernels need
-    bandwidth = 4 * large / (_exchange_seconds(mesh, large, 5) - latency)
-    with_it = _pass_seconds(mesh, count, dim, ax.ESSResampling(1.0))
-    without = _pass_seconds(mesh, count, dim, ax.NoResampling())
+    calls = [
+        _exchange(mesh, 1, 100),
+        _exchange(mesh, large, 5),
+        _pass(mesh, count, dim, ax.ESSResampling(1.0)),
+        _pass(mesh, count, dim, ax.NoResampling()),
+    ]
+    seconds = _in_turn(calls)
+    quick, slow = np.median(seconds[:, 0]) / 100, np.median(seconds[:, 1]) / 5
+    bandwidth = 4 * large / (slow - quick)
     # Log weights of the half that is elsewhere, the particles once around, one turn.
-    expected = 4 * (count // 2 + large) / bandwidth + 2 * latency
-    more = with_it - without
+    expected = 4 * (count // 2 + large) / bandwidth + 2 * quick
+    more = seconds[:, 2] - seconds[:, 3]
+    middle_without = 1e3 * np.median(seconds[:, 3])
+    low, middle, high = 1e3 * np.quantile(more, [0.25, 0.5, 0.75])
     if args.rank == 0:
         print(
-            f"an exchange takes {1e6 * latency:.0f} us and brings "
+            f"an exchange takes {1e6 * quick:.0f} us and brings "
             f"{bandwidth / 1e6:.0f} MB/s; a pass that resamples {count} particles of "
-            f"{dim} coordinates takes {1e3 * more:.0f} ms longer than one that does "
-            f"not ({1e3 * without:.0f} ms); exchange is {1e3 * expected:.0f} ms of it "
-            f"by the model; load {os.getloadavg()[0]:.1f}"
+            f"{dim} coordinates takes {middle:.1f} ms (quartiles {low:.1f}, "
+            f"{high:.1f}) longer than one that does not ({middle_without:.0f} ms); "
+            f"exchange is {1e3 * expected:.1f} ms of it by the model; load "
+            f"{os.getloadavg()[0]:.1f}"
         )
 
 

@@ -90,6 +90,7 @@ class Attempt:
         memory: Bytes that the largest program needs.
         curve: Rows of (seconds, evaluations, log Z so far): of each training pass,
             then of all deployment passes up to here.
+        num_devices: Devices that its particles were spread over.
     """
 
     log_normalizer: float | None
@@ -101,6 +102,7 @@ class Attempt:
     compile_seconds: float
     memory: int
     curve: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 3)))
+    num_devices: int = 1
 
     __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True, strict=True)
 
@@ -473,6 +475,7 @@ def train_and_deploy(
         compile_seconds=compile_seconds + compiled.compile_seconds,
         memory=max(memory, compiled.memory),
         curve=np.array(curve),
+        num_devices=compiled.num_devices,
     )
 
 
