@@ -79,6 +79,26 @@ def proposals(smc):
     return chain.num_devices, (chain.observables, chain.configurations)
 
 
+def stays(smc):
+    """Devices of proposals that call Python, or whose key was put on a device."""
+
+    def python(x):
+        return np.float32(-0.5 * np.sum(np.square(x)))
+
+    def density(x):
+        shape = jax.ShapeDtypeStruct((), jnp.float32)
+        return jax.pure_callback(python, shape, x, vmap_method="sequential")
+
+    path = ax.GeometricPath((1,), density, 1)
+    walk = ax.Sampler(path, ax.kernels.RandomWalk(0.5), num_particles=4)
+    placed = jax.device_put(jr.key(3), jax.devices()[1])
+    chains = (
+        ax.pimh(jr.key(3), walk.run, num_steps=4),
+        ax.pimh(placed, smc.run, num_steps=4),
+    )
+    return [chain.num_devices for chain in chains]
+
+
 def independent(smc):
     """The same of proposals, passes and replicates."""
     passes = evaluate(jr.key(5), smc, label="", num_repeats=5)
@@ -156,6 +176,7 @@ def main():
         "devices, independent": {
             way: sorted(used for used, _ in made.values()) for way, made in ways.items()
         },
+        "stays": stays(sampler(None, 16, 16)),
         "pimh": {n: digest(chain.log_normalizer) for n, chain in chains.items()},
         "one block": sampler(None, 64, 64).run(key, mesh=mesh(4)).num_devices,
         "at home": all(

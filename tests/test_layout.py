@@ -206,3 +206,4 @@ def test_the_number_of_devices_in_use_is_said(on_devices):
         "in turn": [1, 1, 1],
         "cached": [4],
     }
+    assert on_devices["stays"] == [1, 1]
