@@ -26,7 +26,6 @@ import jax.random as jr
 import numpy as np
 from jax.scipy import stats
 from jaxtyping import Array, Float, Int
-from scipy.special import ndtri
 
 from annealax._device import to_device
 from annealax._noise import normals
@@ -126,6 +125,8 @@ class Label(eqx.Module):
     edges: Float[Array, " edges"]
 
     def __init__(self, shares: np.ndarray):
+        from scipy.special import ndtri  # noqa: PLC0415 (importing it takes a while)
+
         self.log_shares = to_device(np.log(shares))
         self.edges = to_device(ndtri(np.cumsum(shares)[:-1]))
 
