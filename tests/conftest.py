@@ -13,9 +13,7 @@ import jaxtyping
 import pytest
 
 # As many workers as cores: no need for threads within one. Most of the time of tests is
-# compilation. The older emitters took 60 % of it, and with little optimisation tests of
-# kernels and PIMH took 56 % of the processor time, in spite of slower programs. Without
-# any, loops of one and of several steps differ in their last bits, which tests compare.
+# compilation. The older emitters took 60 % of it.
 _XLA_FLAGS = [
     "--xla_cpu_multi_thread_eigen=false",
     "--xla_backend_optimization_level=1",
@@ -24,6 +22,12 @@ if jax.__version_info__ < (0, 11):  # later ones do not know it, and end the pro
     _XLA_FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_XLA_FLAGS])
 _CACHE, _SHORTEST = "JAX_COMPILATION_CACHE_DIR", "0.0"
+_UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+_ROOM = 2**30
+"""Bytes that compiled programs may take before they are forgotten."""
+
+# Traces are many small objects, and collecting them took a twentieth of the time.
+gc.set_threshold(50_000, 20, 20)
 
 for name in ("_problems", "_exact", "_chromium", "_run_folder"):
     source = Path(__file__).parent / f"{name}.py"
@@ -46,12 +50,42 @@ def pytest_configure(config):
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
-@pytest.fixture(autouse=True, scope="module")
+def pytest_collection_finish():
+    """What is there before the first test is not looked at again: modules, types."""
+    gc.collect()
+    gc.freeze()
+
+
+def _resident_bytes():
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:  # no Linux: as if much had been compiled
+        return float("inf")
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def _forget_programs():
-    """What a file compiled is of no use to the next: gigabytes, by the end."""
-    yield
     jax.clear_caches()
     gc.collect()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _programs(request):
+    """How the programs of a file are compiled, and how long they are kept.
+
+    Without optimisation at all it takes less time again, but loops of one and of several
+    steps differ in their last bits, and programs run longer: files that compare bits or
+    run for long are marked `optimised`.
+    """
+    plain = str(request.node.get_closest_marker("optimised") is None)
+    if os.environ.get(_UNOPTIMISED) != plain:
+        _forget_programs()
+        jax.config.update(_UNOPTIMISED.lower(), plain == "True")
+        os.environ[_UNOPTIMISED] = plain
+    before = _resident_bytes()
+    yield
+    if not _resident_bytes() < before + _ROOM:
+        _forget_programs()
 
 
 @pytest.fixture
