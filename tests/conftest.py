@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import os
+import platform
 import shutil
 import sys
 import tempfile
@@ -13,11 +14,15 @@ import jaxtyping
 import pytest
 
 # As many workers as cores: no need for threads within one. Most of the time of tests is
-# compilation. The older emitters took 60 % of it.
+# compilation. The older emitters took 60 % of it. Without optimisation and with sums of
+# products fused or not, as the compiler likes, loops of one and of several steps differ
+# in their last bits, which tests compare: processors before AVX2 have none to fuse.
 _XLA_FLAGS = [
     "--xla_cpu_multi_thread_eigen=false",
     "--xla_backend_optimization_level=1",
 ]
+if platform.machine() in ("x86_64", "AMD64"):
+    _XLA_FLAGS.append("--xla_cpu_max_isa=AVX")
 if jax.__version_info__ < (0, 11):  # later ones do not know it, and end the process
     _XLA_FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_XLA_FLAGS])
@@ -73,9 +78,9 @@ def _forget_programs():
 def _programs(request):
     """How the programs of a file are compiled, and how long they are kept.
 
-    Without optimisation at all it takes less time again, but loops of one and of several
-    steps differ in their last bits, and programs run longer: files that compare bits or
-    run for long are marked `optimised`.
+    Without optimisation at all compiling takes less time again, but loops of one and of
+    several steps differ in their last bits, and programs run longer: files that compare
+    such bits, or run for long, are marked `optimised`.
     """
     plain = str(request.node.get_closest_marker("optimised") is None)
     if os.environ.get(_UNOPTIMISED) != plain:

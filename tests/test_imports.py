@@ -1,8 +1,10 @@
-"""What importing costs: nothing is imported before it is needed."""
+"""What importing costs: nothing is imported before it is needed; what tests import."""
 
+import ast
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -71,3 +73,57 @@ def test_help_names_every_method():
         env=os.environ | {"COLUMNS": "200"},
     )
     assert all(name in found.stdout for name in [*METHODS, "hmc", "nuts"])
+
+
+TESTS = Path(__file__).parent
+PRIVATE_ELSEWHERE = {
+    # The loss of CRAFT, whose gradients are known.
+    ("trainers/test_craft.py", "annealax._objectives"),
+    # Coverage of one chain in a hundred; `Chain` pools them.
+    ("test_pimh.py", "annealax._estimates"),
+    # Whether two models are the same to a checkpoint.
+    ("models/test_pymc.py", "annealax._work.fingerprint"),
+    ("models/test_stan.py", "annealax._work.fingerprint"),
+    # Threads in the place of processes.
+    ("experiments/test_workers.py", "annealax._work.executors"),
+    # How many replicates a budget allows, without drawing them.
+    ("auto/test_sample.py", "annealax._work.budget"),
+    # Scales of a heavy tail, which no start shows by itself.
+    ("auto/starts/test_student.py", "annealax.auto.adaptive_smc._scales"),
+    # Texts of any kind.
+    ("test_fuzz.py", "annealax._work.budget"),
+    ("test_fuzz.py", "annealax.targets._csv"),
+}
+"""Private names that a test file uses without being the mirror of their module."""
+
+
+def private_imports(file):
+    """Modules or names of the package with an underscore, as `annealax.a._b`."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.ImportFrom | ast.Import):
+            continue
+        module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        for name in node.names:
+            parts = f"{module}{name.name}".split(".")
+            if parts[0] == "annealax" and any(part[0] == "_" for part in parts):
+                last = max(i for i, part in enumerate(parts) if part[0] == "_")
+                least = 3 if parts[1] == "_work" else 2
+                yield ".".join(parts[: max(last + 1, least)])
+
+
+def mirrored(file):
+    """The private module that a test file is the test of, if it is one of that."""
+    folder, name = file.relative_to(TESTS).parent, file.stem.removeprefix("test_")
+    if folder.name == "work":
+        return f"annealax._work.{name}"
+    return ".".join(("annealax", *folder.parts, f"_{name}"))
+
+
+def test_tests_use_private_names_of_the_module_that_they_mirror():
+    found = {
+        (file.relative_to(TESTS).as_posix(), name)
+        for file in TESTS.rglob("test_*.py")
+        for name in private_imports(file)
+        if not name.startswith(mirrored(file))
+    }
+    assert found == PRIVATE_ELSEWHERE

@@ -1,5 +1,7 @@
 """Resampling schemes: unbiased offspring, honest noise, no survivor of weight zero."""
 
+import typing
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -8,6 +10,7 @@ import pytest
 
 import annealax as ax
 from annealax._resampling import SCHEMES
+from annealax.experiments.experiment import Scheme
 
 WEIGHTS = np.array([0.0, 0.31, 0.02, 0.17, 0.0, 0.05, 0.4, 0.05, 0.0], np.float32)
 
@@ -104,3 +107,7 @@ def test_noise_of_more_particles_than_a_32_bit_square_holds(scheme):
     """The square of 50000 does not fit in 32 bits."""
     noise = SCHEMES[scheme].noise(jnp.full(50_000, 1 / 50_000))
     assert 0 <= float(noise) < 1e-4
+
+
+def test_settings_name_every_scheme():
+    assert set(typing.get_args(Scheme)) == set(SCHEMES)

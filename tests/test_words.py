@@ -25,6 +25,23 @@ def test_a_number_with_the_error_of_its_last_digits(value, error, shown):
     assert _words.brief_text(value, error) == shown
 
 
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        (3.70213, 0.0041, "3.702 ± 0.004"),
+        (3.70213, 0.0123, "3.702 ± 0.012"),
+        (-31.3972, 0.0962, "-31.40 ± 0.10"),
+        (501.76, 12.3, "502 ± 12"),
+        (1.0, None, "1.0000"),
+        (1.0, 0.0, "1.0000"),
+        (None, 0.1, "?"),
+        (np.nan, 0.1, "?"),
+    ],
+)
+def test_estimates_have_the_digits_that_are_known(value, error, shown):
+    assert _words.estimate_text(value, error) == shown
+
+
 def test_zero_has_no_sign():
     assert _words.estimate_text(-0.0001, 0.004) == "0.000 ± 0.004"
     assert _words.estimate_text(-0.00001, None) == "0.0000"

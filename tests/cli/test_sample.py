@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 import annealax as ax
 from annealax import InvalidInputError
-from annealax._work.serialise import FileError, save
 from annealax.auto.knowledge import gather
 from annealax.cli.main import app
 from annealax.cli.output import Output
@@ -235,6 +234,6 @@ def test_models_need_no_shape(tmp_path, monkeypatch):
     # A sampler that starts at the prior of a model cannot come from a file alone.
     model = job.density
     known = gather(jr.key(0), model.space, model.prior, None, None)
-    save(tmp_path / SAMPLER, (known.start.start, None))
-    with pytest.raises(FileError, match="start at the prior of my_models:theirs"):
+    ax.save(tmp_path / SAMPLER, (known.start.start, None))
+    with pytest.raises(ax.FileError, match="start at the prior of my_models:theirs"):
         job.sampler(tmp_path)

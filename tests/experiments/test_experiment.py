@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import annealax as ax
-from annealax._resampling import SCHEMES
 from annealax.experiments import EXPERIMENTS, METHODS, experiment, find_experiment
 from annealax.experiments.problems.synthetic import Bimodal, Gaussian
 from annealax.experiments.settings import format_value, parse_assignments
@@ -153,10 +152,6 @@ def test_every_flow_family_builds(family):
     settings = Bimodal(flow_family=family, flow_hidden=(4,), flow_bins=3)
     flow = settings.flow(jr.key(0), (2,))
     assert tuple(flow.shape) == (2,)
-
-
-def test_schemes_are_those_of_the_core():
-    assert set(typing.get_args(experiment.Scheme)) == set(SCHEMES)
 
 
 @pytest.mark.parametrize(

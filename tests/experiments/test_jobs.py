@@ -18,6 +18,15 @@ from annealax.experiments.jobs import (
 
 RUN = {"command": "run", "name": "bimodal", "method": "smc", "seed": 0}
 SAMPLE = {"command": "sample", "name": "jax.numpy:sum", "seed": 0, "shape": [2]}
+REPRODUCE = {
+    "command": "reproduce",
+    "name": "reproduction",
+    "method": "reproduce",
+    "seed": 0,
+    "figures": [1],
+    "scale": "smoke",
+}
+CHAIN = {"command": "pimh", "seed": 0, "num_steps": 5}
 VAE = {
     "command": "train-vae",
     "seed": 0,
@@ -96,6 +105,11 @@ def test_a_job_comes_back_from_its_file(tmp_path, job):
         (COMPARE | {"budget": {"amount": 1.0, "unit": "years"}}, "budget.unit"),
         (COMPARE | {"num_repeats": 0}, "num_repeats"),
         (COMPARE | {"method": ""}, "at least one method"),
+        (REPRODUCE | {"figures": "all"}, "figures"),
+        (REPRODUCE | {"figures": [99]}, "no figure"),
+        (REPRODUCE | {"scale": 5}, "scale"),
+        (REPRODUCE | {"repeats": 0}, "repeats"),
+        (REPRODUCE | {"seed": None}, "seed must be a whole number"),
         ({"command": "pimh"}, "command must be one of"),
         ({"command": []}, "command must be one of"),
         ([], "command must be one of"),
@@ -110,6 +124,29 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path, content, words, untyped
     assert words in result.output, result.output
     assert result.output.count("\n") == 1
     assert [file.name for file in tmp_path.iterdir()] == ["settings.json"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (CHAIN | {"seed": "a"}, "seed must be a whole number"),
+        (CHAIN | {"num_steps": "many"}, "num_steps"),
+        (CHAIN | {"num_chains": 0}, "num_chains"),
+        (CHAIN | {"num_particles": {}}, "num_particles"),
+        (CHAIN | {"colour": 1}, "unknown setting 'colour'"),
+        (RUN, "command must be one of pimh"),
+        (5, "command must be one of pimh"),
+    ],
+)
+def test_what_is_wrong_with_a_chain_is_one_line(tmp_path, content, words, untyped):
+    (tmp_path / "settings.json").write_text(json.dumps(RUN))
+    (tmp_path / "pimh.json").write_text(json.dumps(content))
+    (tmp_path / "status.json").write_text('{"run": "finished", "pimh": "interrupted"}')
+    result = CliRunner().invoke(app, ["resume", str(tmp_path)])
+    assert result.exit_code == 2, result.exception
+    assert result.output.startswith(f"Error: {tmp_path / 'pimh.json'}")
+    assert words in result.output, result.output
+    assert result.output.count("\n") == 1
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[" * 99999])

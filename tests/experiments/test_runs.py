@@ -8,16 +8,12 @@ import tests_run_folder as made_up
 from typer.testing import CliRunner
 
 import annealax as ax
-from annealax._work.budget import Budget
 from annealax.cli.main import app
 from annealax.experiments.jobs import CompareJob, SampleJob, TrainVAEJob
 
-COMPARE = CompareJob.make(
-    seed=0,
-    name="gaussian",
-    method="craft,smc,hmc",
-    budget=Budget(4.0, "seconds"),
-    num_repeats=6,
+COMPARE = CompareJob.model_validate_json(
+    """{"seed": 0, "name": "gaussian", "method": "craft,smc,hmc", "num_repeats": 6,
+    "budget": {"amount": 4.0, "unit": "seconds"}}"""
 )
 VAE = TrainVAEJob.make(seed=0, settings={"data": "/none", "decoder": "decoder.npz"})
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import annealax as ax
-from annealax._work.budget import Budget
 from annealax._work.executors import Workers
 from annealax.experiments import comparison
 from annealax.experiments.evaluation import evaluate
@@ -46,8 +45,7 @@ def test_passes(workers, tmp_path):
 def compare(workers=None, store=None):
     """Log Z of two repeats."""
     options = {"workers": workers, "checkpoint": store, "num_repeats": 2, "seed": 0}
-    budget = Budget(2e3, "evaluations")
-    (row,) = comparison.compare(PROBLEM, ["smc"], budget, **options)
+    (row,) = comparison.compare(PROBLEM, ["smc"], 2e3, **options)
     return row.log_normalizers.tolist()
 
 

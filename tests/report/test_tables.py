@@ -10,7 +10,6 @@ from rich.console import Console
 from scipy import stats
 
 from annealax import FileError, report
-from annealax._words import estimate_text
 from annealax.report import tables
 from annealax.report.read import named_draws, read
 
@@ -273,23 +272,6 @@ def test_particle_mcmc_is_a_part_of_a_run(tmp_path):
 )
 def test_counts(number, shown):
     assert tables.count_text(number) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "error", "shown"),
-    [
-        (3.70213, 0.0041, "3.702 ± 0.004"),
-        (3.70213, 0.0123, "3.702 ± 0.012"),
-        (-31.3972, 0.0962, "-31.40 ± 0.10"),
-        (501.76, 12.3, "502 ± 12"),
-        (1.0, None, "1.0000"),
-        (1.0, 0.0, "1.0000"),
-        (None, 0.1, "?"),
-        (np.nan, 0.1, "?"),
-    ],
-)
-def test_estimates_have_the_digits_that_are_known(value, error, shown):
-    assert estimate_text(value, error) == shown
 
 
 def test_parameters_are_weighted():

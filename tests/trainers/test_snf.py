@@ -175,19 +175,6 @@ def test_gradients_stay_finite_when_a_rejected_proposal_overflows(score_term):
     assert not np.array_equal(after.flows.loc, state.flows.loc)
 
 
-def test_the_shield_hides_only_what_was_discarded():
-    from annealax._cotangents import gate, shield
-
-    def root(x, discarded):
-        x, token = shield(x)
-        return jnp.where(discarded, 0, gate(jnp.sqrt(x), token, discarded))
-
-    zero = jnp.zeros(())
-    assert float(jax.grad(root)(zero, jnp.asarray(True))) == 0
-    assert float(jax.grad(root)(zero, jnp.asarray(False))) == np.inf
-    assert float(jax.grad(root)(jnp.asarray(4.0), jnp.asarray(False))) == 0.25
-
-
 def test_rematerialisation_changes_nothing_but_the_cost():
     path = ax.GeometricPath((1,), lambda x: log_target(x[0], jnp.exp), 2)
     sampler = ax.Sampler(path, ax.kernels.HMC(0.5, 2), num_particles=50)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Literal, overload
 
 from annealax._errors import InvalidInputError
 
@@ -29,6 +29,10 @@ class Budget:
             )
 
 
+@overload
+def as_budget(budget: None) -> None: ...
+@overload
+def as_budget(budget: Budget | str | float) -> Budget: ...
 def as_budget(budget: Budget | str | float | None) -> Budget | None:
     """A time such as "60s", "2m" or "1h", or a number of density evaluations."""
     if budget is None or isinstance(budget, Budget):
@@ -58,6 +62,4 @@ def parse_budget(text: str | None, evaluations: float | None) -> Budget:
     """What the options of a command say; 20 s if neither is given."""
     if text is not None and evaluations is not None:
         raise InvalidInputError("give --budget or --evaluations, not both.")
-    budget = as_budget((text or "20s") if evaluations is None else evaluations)
-    assert budget is not None
-    return budget
+    return as_budget((text or "20s") if evaluations is None else evaluations)

@@ -40,7 +40,7 @@ from annealax._errors import InvalidInputError
 from annealax._estimates import log_mean
 from annealax._keys import key_message, read_key
 from annealax._mcmc import MarkovChains, mcmc
-from annealax._work.budget import Budget
+from annealax._work.budget import Budget, as_budget
 from annealax._work.checkpoint import Checkpoint, once
 from annealax._work.drive import Callback, call_all
 from annealax._work.executors import (
@@ -172,7 +172,7 @@ def find_methods(names: str, settings: Experiment) -> list[str]:
 def compare(
     problem: Problem,
     methods: list[str],
-    budget: Budget,
+    budget: Budget | str | float,
     *,
     num_repeats: int,
     seed: int,
@@ -187,7 +187,8 @@ def compare(
     Args:
         problem: The problem; its settings hold for every method.
         methods: Names in `METHODS` or `DIRECT`, or of the experiment's own.
-        budget: What each repeat may spend.
+        budget: What each repeat may spend: a time such as "60s", or a number of
+            evaluations.
         num_repeats: Repeats with different seeds, training included.
         seed: Seed.
         say: Called with a line of text when something begins or ends.
@@ -199,6 +200,7 @@ def compare(
             this process, one after the other.
         waiting: Called every second or so while workers work; may raise to give up.
     """
+    budget = as_budget(budget)
     identity = {
         "work": "compare",
         "settings": fingerprint(problem.settings.values()),
