@@ -106,7 +106,7 @@ def test_a_job_comes_back_from_its_file(tmp_path, job):
         (COMPARE | {"num_repeats": 0}, "num_repeats"),
         (COMPARE | {"method": ""}, "at least one method"),
         (REPRODUCE | {"figures": "all"}, "figures"),
-        (REPRODUCE | {"figures": [99]}, "no figure"),
+        (REPRODUCE | {"figures": [99]}, "figures"),
         (REPRODUCE | {"scale": 5}, "scale"),
         (REPRODUCE | {"repeats": 0}, "repeats"),
         (REPRODUCE | {"seed": None}, "seed must be a whole number"),
@@ -142,6 +142,7 @@ def test_what_is_wrong_with_a_chain_is_one_line(tmp_path, content, words, untype
     (tmp_path / "settings.json").write_text(json.dumps(RUN))
     (tmp_path / "pimh.json").write_text(json.dumps(content))
     (tmp_path / "status.json").write_text('{"run": "finished", "pimh": "interrupted"}')
+    (tmp_path / "result.npz").touch()
     result = CliRunner().invoke(app, ["resume", str(tmp_path)])
     assert result.exit_code == 2, result.exception
     assert result.output.startswith(f"Error: {tmp_path / 'pimh.json'}")

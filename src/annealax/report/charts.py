@@ -304,15 +304,7 @@ def strips_panel(
             place = np.full(len(values), index)
             axis.plot(values, place, "o", ms=4, alpha=0.6, color=color, mew=0)
             axis.plot(np.mean(values), index, "|", ms=13, mew=1.6, color=color)
-            axis.annotate(
-                label,
-                (0, index),
-                xytext=(2, 8),
-                xycoords=axis.get_yaxis_transform(),
-                textcoords="offset points",
-                fontsize=8.5,
-                color=FAINT,
-            )
+            _name_of_row(axis, index, label)
         known = [] if truth is None else [truth]
         values = np.concatenate([*rows.values(), known])
         axis.set(xlabel="log Z", yticks=[], ylim=(len(rows) - 0.5, -0.85))
@@ -941,18 +933,23 @@ def evidence_panels(found: Any) -> list[Panel]:
     return panels
 
 
+def _name_of_row(axis: Axes, index: int, name: str) -> None:
+    """Above what it names: beside it, names have no room on a phone."""
+    axis.annotate(
+        name,
+        (0, index),
+        xytext=(2, 9),
+        xycoords=axis.get_yaxis_transform(),
+        textcoords="offset points",
+        fontsize=8.5,
+        color=FAINT,
+    )
+
+
 def _model_axis(axis: Axes, names: Sequence[str]) -> None:
     """A row for each model, its name above it."""
     for index, name in enumerate(names):
-        axis.annotate(
-            name,
-            (0, index),
-            xytext=(2, 9),
-            xycoords=axis.get_yaxis_transform(),
-            textcoords="offset points",
-            fontsize=8.5,
-            color=FAINT,
-        )
+        _name_of_row(axis, index, name)
     axis.set(yticks=[], ylim=(len(names) - 0.5, -0.85))
     axis.spines["left"].set_visible(False)
 
