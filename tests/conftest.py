@@ -30,6 +30,8 @@ _CACHE, _SHORTEST = "JAX_COMPILATION_CACHE_DIR", "0.0"
 _UNOPTIMISED = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 _ROOM = 2**30
 """Bytes that compiled programs may take before they are forgotten."""
+_taken = [0.0]
+"""Bytes of this process when it had forgotten all programs."""
 
 # Traces are many small objects, and collecting them took a twentieth of the time.
 gc.set_threshold(50_000, 20, 20)
@@ -72,24 +74,27 @@ def _resident_bytes():
 def _forget_programs():
     jax.clear_caches()
     gc.collect()
+    _taken[0] = _resident_bytes()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _programs(request):
-    """How the programs of a file are compiled, and how long they are kept.
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Programs are not optimised at all, but where a test that runs for long says so.
 
-    Without optimisation at all compiling takes less time again, but loops of one and of
-    several steps differ in their last bits, and programs run longer: files that compare
-    such bits, or run for long, are marked `optimised`.
+    Compiling takes half the time then, and running programs up to four times as long.
     """
-    plain = str(request.node.get_closest_marker("optimised") is None)
+    plain = str(item.get_closest_marker("optimised") is None)
     if os.environ.get(_UNOPTIMISED) != plain:
         _forget_programs()
         jax.config.update(_UNOPTIMISED.lower(), plain == "True")
         os.environ[_UNOPTIMISED] = plain
-    before = _resident_bytes()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _bounded_memory():
+    """Programs are of use to other files, too, but take gigabytes by the end."""
     yield
-    if not _resident_bytes() < before + _ROOM:
+    if not _resident_bytes() < _taken[0] + _ROOM:
         _forget_programs()
 
 

@@ -24,9 +24,21 @@ def blocks(page):
 
 
 WITH_BLOCKS = [page for page in PAGES if blocks(page)]
+LONG = ("README.md",)
+"""They run for longer than they are compiled."""
 
 
-@pytest.mark.parametrize("page", WITH_BLOCKS, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page,
+            id=page.name,
+            marks=[pytest.mark.optimised] if page.name in LONG else [],
+        )
+        for page in WITH_BLOCKS
+    ],
+)
 def test_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}

@@ -23,6 +23,7 @@ GALLERY = gallery()
 
 
 @pytest.mark.slow
+@pytest.mark.optimised
 @pytest.mark.parametrize("name", sorted(GALLERY.SCRIPTS))
 def test_script_runs_as_a_notebook(name, tmp_path):
     notebook, picture = GALLERY.run(name, tmp_path)
