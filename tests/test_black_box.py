@@ -16,6 +16,8 @@ from annealax.auto.density import CountedDensity, FreeDensity
 from annealax.auto.knowledge import gather
 from annealax.auto.parameters import Space
 
+pytestmark = pytest.mark.optimised
+
 MEAN = np.array([1.0, -2.0])
 
 

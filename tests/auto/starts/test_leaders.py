@@ -145,6 +145,7 @@ def test_training_brings_the_density_close_to_normal(trained):
     assert float(jnp.std(jax.vmap(log_ratio)(z))) < 0.15
 
 
+@pytest.mark.optimised
 def test_in_many_dimensions_noise_is_not_learnt():
     """The spread was 120 with steps as in few dimensions: training diverged."""
     rng = np.random.default_rng(6)
