@@ -86,6 +86,8 @@ PRIVATE_ELSEWHERE = {
     ("models/test_stan.py", "annealax._work.fingerprint"),
     # Threads in the place of processes.
     ("experiments/test_workers.py", "annealax._work.executors"),
+    # How many processors there are to be split into devices.
+    ("cli/test_devices.py", "annealax._work.executors"),
     # How many replicates a budget allows, without drawing them.
     ("auto/test_sample.py", "annealax._work.budget"),
     # Scales of a heavy tail, which no start shows by itself.
