@@ -95,17 +95,19 @@ def wider_start(seen: Seen, log_normalizer: float, error: float) -> Tried | None
     Those are starts with a longer way to the density: one that was fitted to particles
     lacks the tails that they did not reach; from a wide one, or from the prior,
     particles come in from all sides. But what was learnt of rulers must not be given
-    up: where these set scales, wide starts lose the neck. Then only heavier draws in
-    the same coordinates will do.
+    up: where these set scales, wide starts lose the neck. And what was learnt of heavy
+    tails neither. Then only heavier draws in the same coordinates will do, or, for
+    tails, the prior.
     """
     best = seen.best
     assert best is not None
-    coordinates = best.start.bijection
 
     def is_wider(tried: Tried) -> bool:
-        if coordinates.knows_rulers:
-            same = tried.start.bijection is coordinates
-            return same and isinstance(tried.start.base_dist, Students)
+        base = tried.start.base_dist
+        if _heavier_draws_only(best):
+            same = tried.start.bijection is best.start.bijection
+            is_prior = base.is_prior and not best.start.bijection.knows_rulers
+            return is_prior or (same and isinstance(base, Students))
         return tried.num_transitions > _MUCH_LONGER * best.num_transitions
 
     wider = [
@@ -120,14 +122,18 @@ def wider_start(seen: Seen, log_normalizer: float, error: float) -> Tried | None
     return min(wider, key=lambda each: each.difficulty, default=None)
 
 
+def _heavier_draws_only(best: Tried) -> bool:
+    """Whether no other start has heavier tails for being wide."""
+    is_heavy = isinstance(best.start.base_dist, Students)
+    return is_heavy or best.start.bijection.knows_rulers
+
+
 def _with_heavier_draws(seen: Seen) -> Seen:
-    """A pass from heavier draws in the coordinates of the best, if they know rulers."""
+    """A pass from heavier draws in the same coordinates, if only these will do."""
     best = seen.best
     assert best is not None
-    if not best.start.bijection.knows_rulers:
-        return seen
     heavier = with_heavier_draws(best.start)
-    if heavier is None:
+    if heavier is None or not _heavier_draws_only(best):
         return seen
     name = f"{best.name}, heavier draws"
     raced = race(seen, Candidate(name, heavier), lambda text: None)

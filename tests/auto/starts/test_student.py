@@ -207,4 +207,7 @@ def test_heavier_draws_in_the_same_coordinates():
     exact = stats.t.logpdf(z, 4).sum(axis=1) - np.log(6.0)
     found = jax.vmap(heavier.log_prob)(jnp.asarray(x))
     np.testing.assert_allclose(found, exact, rtol=1e-4)
-    assert with_heavier_draws(heavier) is None
+    again = with_heavier_draws(heavier)
+    exact = stats.t.logpdf(z, 2).sum(axis=1) - np.log(6.0)
+    found = jax.vmap(again.log_prob)(jnp.asarray(x))
+    np.testing.assert_allclose(found, exact, rtol=1e-4)

@@ -41,7 +41,7 @@ from annealax.auto.starts.mixture import (
     with_wide_share,
 )
 
-_FREEDOMS = (30.0, 15.0, 8.0, 5.0, 3.5, 2.5, 1.8, 1.3, 1.0)
+_FREEDOMS = (30.0, 15.0, 8.0, 5.0, 3.5, 2.5, 1.8, 1.3, 1.0, 0.7, 0.5, 0.35)
 """Degrees of freedom that are tried, until the likelihood falls."""
 
 _ROBUST = 3.0
@@ -58,6 +58,9 @@ _HEAVIER = 0.8
 
 _HEAVY_DRAWS = 4.0
 """Degrees of freedom of draws that are heavier than normal ones for sure."""
+
+_LIGHTER = 0.5
+"""Degrees of freedom of draws heavier than those of a Student's t, as a share."""
 
 _CHANCE = 4.0
 """Correlations below so many standard errors are taken for chance."""
@@ -165,7 +168,8 @@ def with_tails(
 ) -> Start | None:
     """Student-t distributions fitted to the particles, if their tails are heavy.
 
-    One of them if the start has one mode; else one at every mode, and a wide one.
+    One of them if the start has one mode, or particles enough for one only; else one at
+    every mode, and a wide one.
     """
     x = start.bijection.positions(z)
     size = x.shape[1]
@@ -175,9 +179,8 @@ def with_tails(
         count = log_parts.shape[1]
         shares = np.bincount(log_parts.argmax(axis=1), weights, count)
         log_parts = log_parts[:, enough_particles(shares, weights, size)]
-        if log_parts.shape[1] < 2:
-            return None
-        labels = log_parts.argmax(axis=1)
+        if log_parts.shape[1] > 1:
+            labels = log_parts.argmax(axis=1)
     tails = fit_tails(x, weights, labels)
     if tails is None:
         return None
@@ -195,15 +198,21 @@ def with_tails(
 
 
 def with_heavier_draws(start: Start) -> Start | None:
-    """Student-t draws in the same coordinates; None unless its draws are normal.
+    """Heavier draws in the same coordinates; None unless these are normal or Student's.
 
     Half-Cauchy scales, say, have logarithms whose tails are exponential.
     """
-    if not isinstance(start.base_dist, Normals):
+    base = start.base_dist
+    if isinstance(base, Students):
+        heavier: AbstractBase = eqx.tree_at(
+            lambda each: each.freedom, base, _LIGHTER * base.freedom
+        )
+    elif isinstance(base, Normals):
+        one = np.ones((1, start.size))
+        heavier = Students(0 * one, one, np.ones(1), _HEAVY_DRAWS, together=False)
+    else:
         return None
-    one = np.ones((1, start.size))
-    base = Students(0 * one, one, np.ones(1), _HEAVY_DRAWS, together=False)
-    return Start(base, start.bijection)
+    return Start(heavier, start.bijection)
 
 
 class Tails(NamedTuple):
