@@ -22,6 +22,10 @@ _RARE, _BATCHES = 0.02, 64
 """A density is rarely positive if it is so at a smaller share of points than the first;
 then so many batches of points are looked at."""
 
+_ENOUGH, _MORE_BATCHES = 200, 1024
+"""And as many as the second, if the density is worth it, as long as there are fewer
+points inside than the first."""
+
 _PART = 0.1
 """What matters is a part with this share of the whole."""
 
@@ -83,12 +87,17 @@ def where_positive(
 ) -> RarelyPositive | None:
     """Look for such points; None of a density that is positive at many."""
     found: list[np.ndarray] = []
-    for index in range(_BATCHES):
+    count = 0
+    most = int(np.clip(ascents.effort / NUM_SCREENED, _BATCHES, _MORE_BATCHES))
+    for index in range(most):
+        if index >= _BATCHES and count >= _ENOUGH:
+            break
         points = places.draw(named_key(key, index), NUM_SCREENED).points
         inside = np.isfinite(ascents.evaluate(points))
         if index == 0 and inside.mean() > _RARE:
             return None
         found.append(points[inside])
+        count += int(inside.sum())
     points = np.concatenate(found)
     volumes = -places.log_prob(points)
     weights = np.exp(volumes - volumes.max(initial=-np.inf))

@@ -138,7 +138,8 @@ def search(
     for candidate in filter(None, candidates):
         seen = race(seen, candidate, say)
     if spots.fits:
-        seen = _with_peaks(seen, Peaks((), ()))
+        if seen.at_modes is None:  # there are no peaks
+            seen = _with_peaks(seen, Peaks((), ()))
         start = gaussians_at(spots, seen.wide)
         name = f"Gaussians where the density is positive ({len(spots.fits)})"
         seen = race(seen, Candidate(name, start), say)
