@@ -115,6 +115,9 @@ def whole_tasks(
 
 def may_move(function: Callable[..., Any], *arguments: Any) -> bool:
     """Whether what computes a function may be done on another device."""
+    constants = jax.make_jaxpr(function)(*arguments).consts
+    if any(isinstance(each, jax.Array) and each.committed for each in constants):
+        return False
     return _is_movable(compile_ahead(eqx.filter_jit(function), *arguments).run)
 
 
