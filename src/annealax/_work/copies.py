@@ -92,7 +92,7 @@ def whole_tasks(
     tasks: Sequence[tuple[Any, ...]],
     devices: Sequence[jax.Device],
     waiting: Callable[[], None],
-) -> Generator[tuple[int, Any]]:
+) -> Generator[tuple[int, Any], None, None]:
     """Do tasks that compile what they need, each on a device that is free.
 
     Args:
@@ -125,7 +125,7 @@ def side_by_side(
     calls: Sequence[Callable[..., Any]],
     tasks: Sequence[tuple[Any, ...]],
     waiting: Callable[[], None] = lambda: None,
-) -> Generator[tuple[int, Any]]:
+) -> Generator[tuple[int, Any], None, None]:
     """Do tasks, each by a call that is free; yield the index of each and its outcome.
 
     After an error no other task begins, and those under way are still yielded.
