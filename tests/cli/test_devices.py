@@ -85,6 +85,33 @@ def check_proposals(folder):
     assert one == other
 
 
+def test_repeats_on_two_devices_have_the_bits_of_one(tmp_path):
+    """Training included; and metrics of both are in the file, line by line."""
+    command = [sys.executable, "-m", "annealax", "compare", "bimodal", "--quiet"]
+    command += ["--methods", "craft", "--evaluations", "2e4", "--repeats", "2"]
+    for name in ("num_particles", "num_transitions", "flow_family"):
+        command += ["--set", f"{name}={SETTINGS[name]}"]
+    devices, found, lines = [], [], []
+    for count in ("1", "2"):
+        folder = tmp_path / count
+        way = ["--devices", count, "--out", str(folder)]
+        subprocess.run([*command, *way], check=True, capture_output=True)
+        content = json.loads((folder / "compare.json").read_text())
+        attempts = content["rows"][0]["attempts"]
+        devices.append([each["num_devices"] for each in attempts])
+        numbers = [(each["log_normalizer"], each["ess"]) for each in attempts]
+        with np.load(folder / "compare.npz") as arrays:  # the first column is time
+            found.append((numbers, [arrays[n][:, 1:].tobytes() for n in arrays]))
+        rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+        lines.append(sorted((row["stage"], row["step"]) for row in rows))
+    assert found[0] == found[1]
+    assert found[0][0][0] != found[0][0][1]
+    # Particles in one block are on one device: it is repeats that are on two.
+    assert devices == [[1, 1], [2, 2]]
+    assert len(lines[0]) > 10
+    assert lines[0] == lines[1]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -74,11 +74,26 @@ def finished(folder):
     return {path.parent.parent.name for path in folder.glob("checkpoints/*/answer/c*")}
 
 
+ON_TWO_DEVICES = """
+import sys, threading, jax, annealax
+from annealax.reproduction import runner
+measure, used = runner.measure, set()
+def watched(bench):
+    used.add((threading.current_thread().name, jax.config.jax_default_device))
+    return measure(bench)
+runner.measure = watched
+store = annealax.Checkpoint(sys.argv[1])
+runner.run(runner.Plan((3,), "smoke", 0), store, devices=jax.devices())
+assert {device for _, device in used} >= set(jax.devices()), used
+"""
+
+
 @pytest.mark.slow
 def test_all_figures_killed_and_resumed(tmp_path):
     """Killed within trainings side by side, stopped within a chain; then as one piece.
 
-    The piece in one is figure 3 in this process: trainings, chains, and all methods.
+    The piece in one is figure 3: trainings, chains, and all methods, in a process with
+    two devices, which measure side by side.
     """
     folder = tmp_path / "killed"
     common = ("reproduce", "all", "--scale", "smoke", "--checkpoint-seconds", 0)
@@ -108,8 +123,16 @@ def test_all_figures_killed_and_resumed(tmp_path):
             assert min(picture.size) > 250
             assert np.asarray(picture.convert("L")).std() > 5
     other = tmp_path / "whole"
-    plan = runner.Plan((3,), "smoke", 0)
-    results = runner.run(plan, ax.Checkpoint(other / "checkpoints"))
+    plan, store = runner.Plan((3,), "smoke", 0), ax.Checkpoint(other / "checkpoints")
+    flags = os.environ["XLA_FLAGS"] + " --xla_force_host_platform_device_count=2"
+    subprocess.run(
+        [sys.executable, "-c", ON_TWO_DEVICES, str(store.folder)],
+        env={**os.environ, "XLA_FLAGS": flags},
+        check=True,
+        timeout=_SECONDS,
+    )
+    results = runner.collect(plan, store)
+    assert len(results) == len(plan.tasks)
     reproduction.write(other, plan, results, {})
     assert len(numbers(other)) > 100
     assert numbers(other).items() <= numbers(folder).items()

@@ -1,4 +1,4 @@
-"""Independent work on the devices of this process: copies of one compiled program.
+"""Independent work on the devices of this process, one task on each at a time.
 
 Replicates, proposals and passes know nothing of each other, so each device makes some
 of them by itself, without any exchange. The program is compiled for one device and
@@ -7,24 +7,31 @@ milliseconds where compiling takes seconds.
 
 JAX has no public way to do this; what is used here is what its cache of compiled
 programs on disk does. Where it does not work, one device does all the work.
+
+Tasks that train, too, are no single program: they run as a whole in a thread for which
+another device is the default one, and compile for it (`whole_tasks`).
 """
 
 import contextlib
 import dataclasses
 import io
 import queue
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
+import equinox as eqx
 import jax
 from jax._src.compiler import get_compile_options
 from jax.experimental import serialize_executable
 
 from annealax._layout import available_devices
-from annealax._work.drive import Program
+from annealax._work.drive import Program, compile_ahead
 from annealax._work.executors import settings_as, settings_here
 from annealax._work.together import together
+
+_PATIENCE = 1.0
+"""Seconds after which `waiting` is called even if no task is done."""
 
 
 def devices_for_tasks() -> list[jax.Device]:
@@ -80,14 +87,53 @@ def num_devices_of(programs: Sequence[Program]) -> int:
     return sum(each.num_devices for each in programs)
 
 
+def whole_tasks(
+    function: Callable[..., Any],
+    tasks: Sequence[tuple[Any, ...]],
+    devices: Sequence[jax.Device],
+    waiting: Callable[[], None],
+) -> Generator[tuple[int, Any], None, None]:
+    """Do tasks that compile what they need, each on a device that is free.
+
+    Args:
+        function: What to do; it uses the default device only, and notices by itself
+            where it shall stop.
+        tasks: Its arguments, task by task.
+        devices: The devices.
+        waiting: Called every second or so; may raise to give up.
+    """
+
+    def there(device: jax.Device) -> Callable[..., Any]:
+        def call(*task: Any) -> Any:
+            with jax.default_device(device):
+                return function(*task)
+
+        return call
+
+    return side_by_side([there(device) for device in devices], tasks, waiting)
+
+
+def may_move(function: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether what computes a function may be done on another device."""
+    constants = jax.make_jaxpr(function)(*arguments).consts
+    if any(isinstance(each, jax.Array) and each.committed for each in constants):
+        return False
+    return _is_movable(compile_ahead(eqx.filter_jit(function), *arguments).run)
+
+
 def side_by_side(
-    calls: Sequence[Callable[..., Any]], tasks: Sequence[tuple[Any, ...]]
-) -> Iterator[tuple[int, Any]]:
+    calls: Sequence[Callable[..., Any]],
+    tasks: Sequence[tuple[Any, ...]],
+    waiting: Callable[[], None] = lambda: None,
+) -> Generator[tuple[int, Any], None, None]:
     """Do tasks, each by a call that is free; yield the index of each and its outcome.
+
+    After an error no other task begins, and those under way are still yielded.
 
     Args:
         calls: One for each device.
         tasks: Arguments, task by task.
+        waiting: Called every second or so; may raise to give up.
     """
     if len(calls) == 1:
         for index, task in enumerate(tasks):
@@ -108,9 +154,20 @@ def side_by_side(
 
     with ThreadPoolExecutor(len(calls)) as pool:
         futures = {pool.submit(do, task): index for index, task in enumerate(tasks)}
+        pending: set[Future[Any]] = set(futures)
+        failed: Future[Any] | None = None
         try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
+            while pending:
+                waiting()
+                done, pending = wait(pending, _PATIENCE, return_when=FIRST_COMPLETED)
+                for future in done:
+                    if future.exception() is None:
+                        yield futures[future], future.result()
+                        continue
+                    failed = failed or future
+                    pending = {each for each in pending if not each.cancel()}
+            if failed is not None:
+                failed.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

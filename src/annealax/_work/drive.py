@@ -26,7 +26,7 @@ from annealax._errors import InvalidInputError
 from annealax._work.checkpoint import Checkpoint
 from annealax._work.serialise import FileError
 from annealax._work.signals import Signals, deferred_signals
-from annealax._work.together import agreed, is_first, meet
+from annealax._work.together import agreed, is_first, meet, together
 
 _W = TypeVar("_W", bound="Work")
 
@@ -142,7 +142,8 @@ def drive(
                     work = dataclasses.replace(work, stopped=True)
                 if store is None:
                     continue
-                signals.pending = agreed(signals.pending or 0) or None
+                if together():
+                    signals.pending = agreed(signals.pending or 0) or None
                 if work.finished or signals.pending or store.due(work.done):
                     work = work.compact()
                     save()

@@ -361,6 +361,7 @@ def compare_methods(
         typer.Option(help="Gradient evaluations instead of time, such as 1e7."),
     ] = None,
     repeats: Annotated[int, typer.Option(help="Repeats, all afresh.")] = 3,
+    devices: Devices = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option(
@@ -386,6 +387,7 @@ def compare_methods(
     from annealax._work.budget import parse_budget
     from annealax._work.executors import named_workers
     from annealax.cli import work
+    from annealax.cli.devices import Where
     from annealax.cli.output import Output
     from annealax.experiments.jobs import CompareJob
     from annealax.experiments.registry import find_experiment
@@ -409,7 +411,7 @@ def compare_methods(
         )
         assert job.methods  # wrong names are an error now, before the first is done
         jobs.append(job)
-    with named_workers(executor) as workers:
+    with Where(devices).used(), named_workers(executor) as workers:
         for found, job in zip(problems, jobs, strict=True):
             base = out or Path("runs") / f"compare-{found.name}"
             folder = base / found.name if out and len(jobs) > 1 else base

@@ -49,6 +49,9 @@ def work(place: Workplace, job: ReproduceJob, plan: runner.Plan) -> Done:
     store = place.checkpoint(job.checkpoint_seconds)
     count = job.workers or runner.default_workers(job.scale)
     own = Workers(count) if place.workers is None and count > 1 else None
+    # Whoever says how many processes side by side says that nothing else is.
+    alone = place.workers is None and own is None and job.workers is None
+    devices = runner.default_devices(job.scale) if alone else []
     facts = environment()
 
     def stop_if_asked() -> None:
@@ -60,6 +63,7 @@ def work(place: Workplace, job: ReproduceJob, plan: runner.Plan) -> Done:
                 plan,
                 store,
                 workers=place.workers or own,
+                devices=devices,
                 say=place.output.say,
                 stop_if_asked=stop_if_asked,
                 progress=place.output.progress,

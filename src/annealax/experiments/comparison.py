@@ -22,6 +22,7 @@ import dataclasses
 import functools
 import math
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -42,6 +43,7 @@ from annealax._keys import key_message, read_key
 from annealax._mcmc import MarkovChains, mcmc
 from annealax._work.budget import Budget, as_budget
 from annealax._work.checkpoint import Checkpoint, once
+from annealax._work.copies import devices_for_tasks, may_move, whole_tasks
 from annealax._work.drive import Callback, call_all
 from annealax._work.executors import (
     Workers,
@@ -90,7 +92,8 @@ class Attempt:
         memory: Bytes that the largest program needs.
         curve: Rows of (seconds, evaluations, log Z so far): of each training pass,
             then of all deployment passes up to here.
-        num_devices: Devices that its particles were spread over.
+        num_devices: Devices that its particles were spread over, or that repeats were
+            made on side by side.
     """
 
     log_normalizer: float | None
@@ -197,8 +200,10 @@ def compare(
         checkpoint: Where plans and finished repeats are kept; the same call goes on
             with the first repeat that is missing.
         workers: Where repeats are made, side by side and without callbacks; None for
-            this process, one after the other.
-        waiting: Called every second or so while workers work; may raise to give up.
+            this process: side by side on its devices, if there are several, as many
+            repeats at least, and evaluations to spend; else one after the other.
+        waiting: Called every second or so while repeats are made side by side; may
+            raise to give up.
     """
     budget = as_budget(budget)
     identity = {
@@ -208,6 +213,7 @@ def compare(
         "seed": seed,
     }
     keys = jr.split(jr.fold_in(jr.key(seed), 1), num_repeats)
+    devices = _devices_for_repeats(problem, budget) if workers is None else []
     rows = []
     for name in methods:
         contender = _contender(name, problem, budget)
@@ -233,18 +239,30 @@ def compare(
             return attempt
 
         made: dict[int, Attempt] = {}
-        if workers is not None:
+        missing: list[int] = []
+        if workers is not None or devices:
             missing = [
                 index
                 for index, stage in enumerate(stages)
                 if checkpoint is None or not checkpoint.child(stage).latest(identity)
             ]
+        if workers is not None:
             message = as_message((name, problem, budget, plan), "the problem")
             facts = (settings_here(), getattr(jax.config, _CACHE))
             tasks = [(message, key_message(keys[index]), *facts) for index in missing]
             for position, attempt in workers.each(_attempt_there, tasks, waiting):
                 index = missing[position]
                 made[index] = keep(index, functools.partial(_itself, attempt))
+        elif 1 < len(devices) <= len(missing):
+            told = _one_at_a_time(callbacks)
+            calls = [(keys[i], plan, _below(told, stages[i])) for i in missing]
+            with contextlib.closing(
+                whole_tasks(contender.attempt, calls, devices, waiting)
+            ) as found:
+                for position, alone in found:
+                    index = missing[position]
+                    attempt = dataclasses.replace(alone, num_devices=len(devices))
+                    made[index] = keep(index, functools.partial(_itself, attempt))
         for index, key in enumerate(keys):
             watchers = _below(callbacks, stages[index])
             make = functools.partial(contender.attempt, key, plan, watchers)
@@ -269,6 +287,41 @@ def _attempt_there(
         name, problem, budget, plan = cloudpickle.loads(message)
         nobody: _Callbacks = lambda stage: []  # noqa: E731
         return _contender(name, problem, budget).attempt(read_key(key), plan, nobody)
+
+
+def _devices_for_repeats(problem: Problem, budget: Budget) -> list[jax.Device]:
+    """Those that repeats go over; none where they would change what repeats do.
+
+    Time is what repeats would take from each other: devices share this process and, if
+    they are parts of a processor, its cores. Densities that call Python, and what
+    somebody has put on a device, stay where they are.
+    """
+    devices = devices_for_tasks()
+    if budget.unit == "seconds" or len(devices) < 2:
+        return []
+    path = problem.sampler().path
+
+    def between(key: PRNGKeyArray) -> Any:
+        x, _ = path.sample(key, 1)
+        return path.at(0.5)(x[0])
+
+    return devices if may_move(between, jr.key(0)) else []
+
+
+def _one_at_a_time(callbacks: _Callbacks) -> _Callbacks:
+    """Callbacks for several threads: they may write to the same file."""
+    alone = threading.Lock()
+
+    def of_stage(stage: str) -> list[Callback]:
+        several = callbacks(stage)
+
+        def call(snapshot: Any) -> bool:
+            with alone:
+                return call_all(several, snapshot)
+
+        return [call]
+
+    return of_stage
 
 
 def _below(callbacks: _Callbacks, stage: str) -> _Callbacks:

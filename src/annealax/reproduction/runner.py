@@ -1,4 +1,6 @@
-"""All pieces of some figures: one after the other, or side by side in processes.
+"""All pieces of some figures: one after the other, or side by side.
+
+Side by side they are measured in processes, or on the devices of this one.
 
 A worker (`annealax._work.executors`) takes the next piece, and leaves what it finds in
 the folder of the work.
@@ -9,7 +11,7 @@ import contextlib
 import dataclasses
 import datetime
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import jax
 
 from annealax._errors import AnnealaxError, InvalidInputError
 from annealax._work.checkpoint import Checkpoint
+from annealax._work.copies import devices_for_tasks, whole_tasks
 from annealax._work.executors import Workers, num_processors
 from annealax._work.signals import deferred_signals
 from annealax.experiments.comparison import reuse_compiled_programs
@@ -59,6 +62,14 @@ def default_workers(scale: Scale) -> int:
     return num_processors()
 
 
+def default_devices(scale: Scale) -> list[jax.Device]:
+    """Those of this process, if there are several, but at the smallest scale.
+
+    There compilation is most of the work, and each device would do it again.
+    """
+    return [] if scale == "smoke" else devices_for_tasks()
+
+
 def collect(plan: Plan, store: Checkpoint) -> dict[str, Measured]:
     """What is there of a plan, by the names of its tasks."""
     found = {}
@@ -74,6 +85,7 @@ def run(
     store: Checkpoint,
     *,
     workers: Workers | None = None,
+    devices: Sequence[jax.Device] = (),
     say: Callable[[str], None] = lambda text: None,
     stop_if_asked: Callable[[], None] = lambda: None,
     progress: bool = False,
@@ -85,9 +97,12 @@ def run(
         store: Where every piece keeps its state; the same plan goes on from there.
         workers: Where pieces are measured side by side; None for this process, one
             after the other. Times are always measured here.
+        devices: Without workers, pieces are measured side by side on these, as long as
+            there are enough. What uses all devices by itself or takes the time stays
+            alone.
         say: Called with a line of text after each piece.
         stop_if_asked: Raises if the work shall stop; called often.
-        progress: Show a live line of the piece under way (without workers).
+        progress: Show a live line of the piece under way, if it is alone.
     """
     done = collect(plan, store)
     clock = _Clock(plan.tasks, done)
@@ -105,6 +120,12 @@ def run(
             if workers is not None and stage != "timing" and len(left) > 1:
                 _side_by_side(left, plan, store, workers, note, stop_if_asked)
                 continue
+            beside = [t for t in left if _is_movable(t)]
+            if 1 < len(devices) <= len(beside):
+                silent = dataclasses.replace(watch, progress=False)
+                benches = [_bench(t, plan, store, silent) for t in beside]
+                _on_devices(benches, devices, note, stop_if_asked)
+                left = [t for t in left if t not in beside]
             for task in left:
                 stop_if_asked()
                 note(task, measure(_bench(task, plan, store, watch)))
@@ -159,6 +180,30 @@ def _outcome(answer: Measured) -> str:
 
 
 # Side by side.
+
+
+def _is_movable(task: Task) -> bool:
+    """Whether it may be measured on one device beside others.
+
+    `ax.sample` spreads replicates over all devices, and its processor time is noted,
+    which is that of the process.
+    """
+    return task.stage != "timing" and task.line.method != "sample"
+
+
+def _on_devices(
+    benches: list[Bench],
+    devices: Sequence[jax.Device],
+    note: Callable[[Task, Measured], None],
+    stop_if_asked: Callable[[], None],
+) -> None:
+    tasks = [(bench,) for bench in benches]
+    # Every loop within notices a signal by itself, and saves what it has.
+    with contextlib.closing(
+        whole_tasks(measure, tasks, devices, stop_if_asked)
+    ) as found:
+        for index, answer in found:
+            note(benches[index].task, answer)
 
 
 def _side_by_side(
