@@ -1,5 +1,9 @@
 """Models of PyMC against PyMC's own density, and evidences in closed form."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -262,3 +266,21 @@ def test_graphs_first_needed_in_a_trace_can_be_used_outside():
         outside = jax.tree.leaves(function(point))
         for one, other in zip(inside, outside, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_the_devices_stay_those_of_the_process():
+    """PyMC's own use of JAX makes a hundred of a processor when it is imported."""
+    script = """
+import os
+import pymc as pm, jax, annealax as ax
+with pm.Model() as model:
+    pm.Normal("y", pm.Normal("x"), observed=1.0)
+free = ax.from_pymc(model).free()
+print(jax.local_device_count(), "device_count" in os.environ.get("XLA_FLAGS", ""))
+"""
+    flags = {"XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | flags, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert found.stdout.split() == ["1", "False"]

@@ -27,11 +27,16 @@ from jax.experimental import serialize_executable
 
 from annealax._layout import available_devices
 from annealax._work.drive import Program, compile_ahead
-from annealax._work.executors import settings_as, settings_here
+from annealax._work.executors import num_processors, settings_as, settings_here
 from annealax._work.together import together
 
 _PATIENCE = 1.0
 """Seconds after which `waiting` is called even if no task is done."""
+
+
+_MOST_VIRTUAL = 8
+"""Devices that a processor may be split into and used as such, if it has fewer cores:
+who imports PyMC's own use of JAX has a hundred."""
 
 
 def devices_for_tasks() -> list[jax.Device]:
@@ -41,6 +46,8 @@ def devices_for_tasks() -> list[jax.Device]:
     devices = available_devices()
     if len(devices) == 1:  # or the name of a kind of devices
         return []
+    if devices[0].platform == "cpu":
+        devices = devices[: max(num_processors(), _MOST_VIRTUAL)]
     return [each for each in devices if each.process_index == jax.process_index()]
 
 

@@ -9,6 +9,7 @@ ones and potentials are the likelihood.
 import contextlib
 import functools
 import hashlib
+import os
 import sys
 import threading
 import warnings
@@ -367,7 +368,8 @@ class _Pair:
 def jaxified(inputs: Sequence[Any], outputs: Sequence[Any]) -> Callable[..., Any]:
     """Graphs of PyTensor as a function of JAX, in the precision that JAX is set to."""
     _import_translation()
-    from pymc.sampling.jax import get_jaxified_graph  # noqa: PLC0415
+    with _same_devices():
+        from pymc.sampling.jax import get_jaxified_graph  # noqa: PLC0415
 
     jaxify = _quiet(get_jaxified_graph)
     # Constants are arrays, not tracers, even where a graph is first needed in a trace.
@@ -498,6 +500,19 @@ def _is_double() -> bool:
     return jnp.result_type(float) == jnp.float64
 
 
+@contextlib.contextmanager
+def _same_devices() -> Iterator[None]:
+    """PyMC tells JAX, and processes that are started, to have a hundred devices."""
+    before = os.environ.get("XLA_FLAGS")
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("XLA_FLAGS", None)
+        else:
+            os.environ["XLA_FLAGS"] = before
+
+
 def _import_translation() -> None:
     """Import PyTensor's translation, which sets JAX to double precision, and undo that.
 
@@ -506,7 +521,7 @@ def _import_translation() -> None:
 
     def importing() -> None:
         before = jnp.result_type(float) == jnp.float64
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _same_devices():
             warnings.simplefilter("ignore")
             import pymc.sampling.jax  # noqa: F401, PLC0415
         jax.config.update("jax_enable_x64", before)
