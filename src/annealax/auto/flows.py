@@ -8,6 +8,7 @@ gives a smaller error in the same time, or finds mass that plain SMC misses.
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.random as jr
@@ -175,7 +176,7 @@ def _work_left(key, sampler, density, name: str, say) -> float:
     """Nats per pass that flows of a family leave after a short fit."""
     subkey = named_key(key, "trial", name)
     fitted = _train(subkey, sampler, density, name, _TRIAL_STEPS)
-    work = fitted.history.loss + fitted.history.log_normalizer
+    work = _work_of(fitted.history)
     left = float(np.mean(work[-_TRIAL_END:]))
     say(f"{name} flows: {left:.3g} nats of work left after {_TRIAL_STEPS}")
     return left
@@ -216,6 +217,12 @@ def _train(key, sampler: Sampler, density, name: str, num_steps: int) -> Fit:
     return fitted
 
 
+def _work_of(info: Any) -> np.ndarray:
+    """Free energy above log Z at each step; NaN where no particle arrived."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(info.loss + info.log_normalizer, np.float64)
+
+
 class Plateau:
     """Stops a fit whose work no longer falls.
 
@@ -229,8 +236,7 @@ class Plateau:
 
     def __call__(self, snapshot: Snapshot) -> bool:
         """Whether to stop."""
-        info = snapshot.info
-        self._work.extend(np.asarray(info.loss + info.log_normalizer, np.float64))
+        self._work.extend(_work_of(snapshot.info))
         if len(self._work) < 3 * self._block:
             return False
         old = np.mean(self._work[-2 * self._block : -self._block])
